@@ -1,0 +1,44 @@
+# `make demo` and `make test` do all the set-up they need: Python, make and a package registry are enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test test-slow check format bench bench-model clean
+
+help:  ## say what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "regard needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## attention, step by step, then a small task learned on screen
+	@$(BIN)/regard explain
+	@$(BIN)/python examples/reverse.py
+
+check: $(READY)  ## format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+test: check  ## the checks and all the tests but the slow ones
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-slow: $(READY)  ## proof that takes minutes
+	$(BIN)/pytest -n 2 -m slow
+
+format: $(READY)  ## put the format right
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: bench-model  ## all benchmarks, results into benchmarks/results
+
+bench-model: $(READY)  ## a training step and attention, beside torch's and Hugging Face's
+	$(BIN)/python -m benchmarks.model
+
+clean:  ## remove the virtual environment and the caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,52 @@
+"""regard: a Transformer that people can read, train, look inside and put to work.
+
+Importing it is cheap: torch is loaded when a name that needs it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from regard.errors import ConfigError as ConfigError
+    from regard.errors import InputError as InputError
+    from regard.errors import ModelError as ModelError
+    from regard.errors import RegardError as RegardError
+    from regard.layers import MultiHeadAttention as MultiHeadAttention
+    from regard.model import Transformer as Transformer
+    from regard.model import TransformerConfig as TransformerConfig
+    from regard.ops import attention as attention
+    from regard.ops import causal_mask as causal_mask
+    from regard.ops import label_smoothed_cross_entropy as label_smoothed_cross_entropy
+    from regard.ops import padding_mask as padding_mask
+    from regard.ops import sinusoidal_positions as sinusoidal_positions
+
+_HOME = {
+    "ConfigError": "regard.errors",
+    "InputError": "regard.errors",
+    "ModelError": "regard.errors",
+    "MultiHeadAttention": "regard.layers",
+    "RegardError": "regard.errors",
+    "Transformer": "regard.model",
+    "TransformerConfig": "regard.model",
+    "attention": "regard.ops",
+    "causal_mask": "regard.ops",
+    "label_smoothed_cross_entropy": "regard.ops",
+    "padding_mask": "regard.ops",
+    "sinusoidal_positions": "regard.ops",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'regard' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOME]

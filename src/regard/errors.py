@@ -1,0 +1,25 @@
+"""What can go wrong, in a few kinds. Each message is one sentence: what, what was got, what was expected."""
+
+
+class RegardError(Exception):
+    """Anything that regard reports about its input; the command line prints it without a traceback."""
+
+    exit_code = 1
+
+
+class InputError(RegardError, ValueError):
+    """A tensor or an argument that a function cannot take: its shape, its type or its values."""
+
+    exit_code = 2
+
+
+class ConfigError(RegardError):
+    """A configuration that does not describe a model, or does not describe this one."""
+
+    exit_code = 2
+
+
+class ModelError(RegardError):
+    """A model on disk that cannot be read, or is not what its configuration says."""
+
+    exit_code = 4

@@ -1,0 +1,63 @@
+"""Writing to disk so that nothing is ever half-written: write beside, flush to the disk, rename."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replaced_directory(path: Path) -> Iterator[Path]:
+    """Yield a fresh directory that takes the place of `path` once the block has ended well.
+
+    What `path` already holds and the block does not write again is carried over. If the block raises, or the
+    machine stops, `path` stays as it was.
+    """
+    path = path.absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.writing-", dir=path.parent))
+    try:
+        yield beside
+        _carry_over(path, beside)
+        for file in beside.rglob("*"):
+            _flush_to_disk(file)
+        _flush_to_disk(beside)
+        _swap(beside, path)
+        _flush_to_disk(path.parent)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _carry_over(old: Path, new: Path) -> None:
+    if not old.is_dir():
+        return
+    for file in old.rglob("*"):
+        copy = new / file.relative_to(old)
+        if file.is_dir():
+            copy.mkdir(exist_ok=True)
+        elif not copy.exists():
+            shutil.copy2(file, copy)
+
+
+def _swap(new: Path, path: Path) -> None:
+    # mkdtemp makes directories for their owner alone; a model directory gets the mode any other would get.
+    umask = os.umask(0)
+    os.umask(umask)
+    new.chmod(0o777 & ~umask)
+    if not path.exists():
+        new.rename(path)
+        return
+    old = path.with_name(f".{path.name}.replaced-{os.getpid()}")
+    path.rename(old)
+    new.rename(path)
+    shutil.rmtree(old)
+
+
+def _flush_to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,24 @@
+"""Dropout as a layer."""
+
+from torch import Tensor, nn
+
+from regard.errors import InputError
+from regard.ops import dropout
+
+
+class Dropout(nn.Module):
+    """Drop elements at a rate while training, and nothing otherwise; see `regard.ops.dropout` for the rounding."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        if not 0.0 <= rate < 1.0:
+            raise InputError(f"dropout is {rate}; it must be at least 0 and less than 1")
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Drop, while training."""
+        return dropout(x, self.rate) if self.training else x
+
+    def extra_repr(self) -> str:
+        """Show the rate when a model is printed."""
+        return f"{self.rate}"

@@ -1,0 +1,81 @@
+"""From tokens to vectors and back."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.errors import InputError
+from regard.layers.dropout import Dropout
+from regard.layers.positions import Positions
+
+
+class TokenEmbedding(nn.Module):
+    """The rows of the embedding matrix E (W, D) for these tokens, times √d_model where `scaled` as in the paper."""
+
+    def __init__(self, vocab_size: int, d_model: int, *, scaled: bool = True) -> None:
+        super().__init__()
+        self.scale = d_model**0.5 if scaled else 1.0
+        self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
+        nn.init.normal_(self.weight, std=d_model**-0.5)
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        """Look tokens up."""
+        if tokens_BT.dim() != 2 or tokens_BT.is_floating_point() or tokens_BT.dtype == torch.bool:
+            shape = tuple(tokens_BT.shape)
+            raise InputError(f"tokens are integers of shape (batch, length); got {tokens_BT.dtype} of shape {shape}")
+        try:
+            embedded_BTD = F.embedding(tokens_BT, self.weight)
+        except IndexError:
+            raise InputError(self._out_of_range(tokens_BT)) from None
+        return embedded_BTD if self.scale == 1.0 else embedded_BTD * self.scale
+
+    def _out_of_range(self, tokens_BT: Tensor) -> str:
+        W = self.weight.size(0)
+        row, column = (tokens_BT.lt(0) | tokens_BT.ge(W)).nonzero()[0].tolist()
+        return f"token {int(tokens_BT[row, column])} at row {row}, position {column} is outside the vocabulary of {W}"
+
+
+class Embedding(nn.Module):
+    """The input of a stack: tokens and positions added, normalised if there is a norm, then dropped from."""
+
+    def __init__(
+        self,
+        tokens: TokenEmbedding,
+        positions: Positions | None = None,
+        *,
+        norm: nn.Module | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.tokens, self.positions, self.norm = tokens, positions, norm
+        self.dropout = Dropout(dropout)
+
+    def forward(self, tokens_BT: Tensor, offset: Tensor | int = 0, longest: int = 0) -> Tensor:
+        """Embed tokens whose rows start at position `offset`: one number, or one a row, none above `longest`."""
+        x_BTD: Tensor = self.tokens(tokens_BT)
+        if self.positions is not None:
+            T = tokens_BT.size(1)
+            step_T = torch.arange(T, device=tokens_BT.device)
+            positions = step_T + (offset if isinstance(offset, int) else offset[:, None])
+            x_BTD = x_BTD + self.positions(positions, max(longest, offset if isinstance(offset, int) else 0) + T)
+        if self.norm is not None:
+            x_BTD = self.norm(x_BTD)
+        dropped: Tensor = self.dropout(x_BTD)
+        return dropped
+
+
+class OutputProjection(nn.Module):
+    """Logits over the vocabulary: h·Wᵀ + b, where W may be the embedding matrix itself (tied weights)."""
+
+    def __init__(self, vocab_size: int, d_model: int, *, tied_to: nn.Parameter | None = None, bias: bool = False):
+        super().__init__()
+        if tied_to is None:
+            self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
+            nn.init.normal_(self.weight, std=d_model**-0.5)
+        else:
+            self.weight = tied_to
+        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+
+    def forward(self, states_BTD: Tensor) -> Tensor:
+        """Give the logits BTW."""
+        return F.linear(states_BTD, self.weight, self.bias)

@@ -1,0 +1,62 @@
+"""Positions added to the embeddings: computed or learned."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import InputError
+from regard.ops import sinusoidal_positions
+
+SinusoidLayout = Literal["interleaved", "halves"]
+
+
+class SinusoidalPositions(nn.Module):
+    """The notes' sines and cosines, for any position: the table grows when a longer sequence comes.
+
+    `layout` is how a row is laid out: sines and cosines interleaved as the notes write them, or all sines before all
+    cosines. `offset` is the position of a sequence's first token.
+    """
+
+    table: Tensor
+
+    def __init__(self, d_model: int, *, length: int = 256, layout: SinusoidLayout = "interleaved", offset: int = 0):
+        super().__init__()
+        self.d_model, self.offset = d_model, offset
+        self.layout: SinusoidLayout = layout
+        self.register_buffer("table", self._table(length), persistent=False)
+
+    def forward(self, positions: Tensor, end: int) -> Tensor:
+        """Give the rows of these positions, all of them below `end`."""
+        if self.offset + end > self.table.size(0):
+            longer = self._table(max(self.offset + end, 2 * self.table.size(0)))
+            self.table = longer.to(self.table)
+        return self.table[positions + self.offset]
+
+    def _table(self, length: int) -> Tensor:
+        table = sinusoidal_positions(length, self.d_model, dtype=torch.get_default_dtype())
+        if self.layout == "interleaved":
+            return table
+        return torch.cat([table[:, 0::2], table[:, 1::2]], dim=1)
+
+
+class LearnedPositions(nn.Module):
+    """A learned vector for each position of a table that ends at `max_positions`.
+
+    The first `offset` rows of the table are never used; some models' tables have them.
+    """
+
+    def __init__(self, d_model: int, *, max_positions: int, offset: int = 0):
+        super().__init__()
+        self.max_positions, self.offset = max_positions, offset
+        self.weight = nn.Parameter(torch.empty(max_positions + offset, d_model))
+        nn.init.normal_(self.weight, std=d_model**-0.5)
+
+    def forward(self, positions: Tensor, end: int) -> Tensor:
+        """Give the rows of these positions, all of them below `end`."""
+        if end > self.max_positions:
+            raise InputError(f"a sequence of {end} positions is longer than the learned table of {self.max_positions}")
+        return self.weight[positions + self.offset]
+
+
+Positions = SinusoidalPositions | LearnedPositions

@@ -1,0 +1,151 @@
+"""The description of a model."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field
+
+from regard.configs import Config
+from regard.errors import ConfigError, InputError
+from regard.layers import head_width
+from regard.layers.positions import SinusoidLayout
+from regard.layers.residual import NormPlacement
+from regard.ops.feed_forward import Activation
+
+Size = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+SharedEmbeddings = Literal["all", "source-target", "target-output", "none"]
+
+
+class TransformerConfig(Config):
+    """What a Transformer is made of. The defaults are the paper's base model.
+
+    >>> from regard import TransformerConfig
+    >>> TransformerConfig.preset("tiny", vocab_size=10_000).d_model
+    128
+
+    With `encoder_layers` = 0 the model is a decoder alone (a language model), with `decoder_layers` = 0 an encoder
+    alone.
+    """
+
+    vocab_size: Size
+    """W: how many tokens the target, and the output, know."""
+    source_vocab_size: Size | None = None
+    """How many tokens the source knows, where it has a vocabulary of its own."""
+    pad_id: Count = 0
+    """The token that fills up short sequences, on their right."""
+    bos_id: Count | None = None
+    """The token that a target starts with, for whoever decodes."""
+    eos_id: Count | None = None
+    """The token that a sequence ends with, for whoever decodes."""
+
+    d_model: Size = 512
+    """D: the width of the model."""
+    encoder_layers: Count = 6
+    decoder_layers: Count = 6
+    num_heads: Size = 8
+    """H: how many heads attend in parallel."""
+    num_kv_heads: Size | None = None
+    """G: how many of them have keys and values of their own; as many as there are heads unless given."""
+    d_k: Size | None = None
+    """K: the width of one head's queries and keys; d_model / num_heads unless given."""
+    d_v: Size | None = None
+    """V: the width of one head's values; d_model / num_heads unless given."""
+    d_ff: Size | None = None
+    """F: the width of the feed-forward's hidden layer; 4 · d_model unless given."""
+    activation: Activation = "relu"
+    """The feed-forward's activation; swiglu and geglu add a gate."""
+    bias: bool = True
+    """Whether the projections of attention and feed-forward have a bias."""
+
+    norm: Literal["layer", "rms"] = "layer"
+    norm_placement: NormPlacement = "post"
+    """Before each sublayer (second note) or after the residual (third note, the paper)."""
+    norm_eps: Annotated[float, Field(ge=0.0)] = 1e-5
+    final_norm: bool | None = None
+    """A norm after the last layer of each stack; unless given, where norms come before the sublayers."""
+    embedding_norm: bool = False
+    """A norm after the embeddings."""
+
+    shared_embeddings: SharedEmbeddings = "all"
+    """Which of the source, target and output matrices are one and the same."""
+    embedding_scale: bool = True
+    """Whether embeddings are multiplied by √d_model."""
+    output_bias: bool = False
+    """Whether the logits have a bias."""
+    positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
+    max_positions: Size = 1024
+    """The length of the learned table. Sinusoids have no end."""
+    position_layout: SinusoidLayout = "interleaved"
+    """Sines and cosines interleaved as the notes write them, or in two halves."""
+    position_offset: Count = 0
+    """The row of the position table where a sequence starts."""
+
+    dropout: Rate = 0.1
+    """On the embeddings and on what each sublayer gives, as in the paper."""
+    attention_dropout: Rate = 0.0
+    """On the attention weights."""
+    activation_dropout: Rate = 0.0
+    """On the hidden layer of the feed-forward."""
+
+    @classmethod
+    def preset(cls, name: str, **changes: Any) -> Self:
+        """Give one of the presets, tiny, small, base or big, with the changes asked for."""
+        if name not in _PRESETS:
+            raise ConfigError(f"preset {name!r} is not known; it is one of {', '.join(_PRESETS)}")
+        return cls(**{**_PRESETS[name], **changes})
+
+    @property
+    def kind(self) -> Literal["encoder-decoder", "encoder-only", "decoder-only"]:
+        """Which stacks the model has."""
+        if self.encoder_layers == 0:
+            return "decoder-only"
+        return "encoder-only" if self.decoder_layers == 0 else "encoder-decoder"
+
+    @property
+    def has_final_norm(self) -> bool:
+        """Whether the stacks end on a norm."""
+        return self.norm_placement == "pre" if self.final_norm is None else self.final_norm
+
+    @property
+    def source_size(self) -> int:
+        """The size of the source's vocabulary."""
+        return self.vocab_size if self.source_vocab_size is None else self.source_vocab_size
+
+    def check(self) -> None:
+        """Raise an `InputError` where fields do not fit together."""
+        if self.encoder_layers + self.decoder_layers == 0:
+            raise InputError("encoder_layers and decoder_layers are both 0; a model needs one of them")
+        for name, given in (("d_k", self.d_k), ("d_v", self.d_v)):
+            head_width(self.d_model, self.num_heads, name, given)
+        if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
+            raise InputError(f"num_heads {self.num_heads} is not divisible by num_kv_heads {self.num_kv_heads}")
+        if self.kind != "encoder-decoder" and self.source_size != self.vocab_size:
+            raise InputError(
+                f"a model of one stack has one vocabulary, "
+                f"but source_vocab_size is {self.source_size} and vocab_size {self.vocab_size}"
+            )
+        shares_source = self.shared_embeddings in ("all", "source-target")
+        if shares_source and self.source_size != self.vocab_size:
+            raise InputError(
+                f"shared_embeddings is {self.shared_embeddings!r}, which needs one vocabulary, "
+                f"but source_vocab_size is {self.source_size} and vocab_size {self.vocab_size}"
+            )
+        for name, value, size in (
+            ("pad_id", self.pad_id, min(self.vocab_size, self.source_size)),
+            ("bos_id", self.bos_id, self.vocab_size),
+            ("eos_id", self.eos_id, self.vocab_size),
+        ):
+            if value is not None and value >= size:
+                raise InputError(f"{name} {value} is outside the vocabulary of {size}")
+
+
+_PRESETS: dict[str, dict[str, Any]] = {
+    # The published Transformer-Tiny for Multi30k (Wu et al. 2021).
+    "tiny": dict(d_model=128, num_heads=4, d_ff=256, encoder_layers=4, decoder_layers=4, dropout=0.3),
+    "small": dict(d_model=256, num_heads=4, d_ff=1024, encoder_layers=6, decoder_layers=6, dropout=0.1),
+    # "Attention Is All You Need", table 3.
+    "base": dict(d_model=512, num_heads=8, d_ff=2048, encoder_layers=6, decoder_layers=6, dropout=0.1),
+    "big": dict(d_model=1024, num_heads=16, d_ff=4096, encoder_layers=6, decoder_layers=6, dropout=0.3),
+}

@@ -1,0 +1,147 @@
+"""The fourth note's tables for a given model: every symbol, its meaning, its shape and its parameters."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from regard.layers import head_width
+from regard.model.config import TransformerConfig
+
+# The end of a module's name, what the notes call its matrix, and its shape in our letters. The first that fits counts.
+_PROJECTIONS = [
+    ("tokens", "E", "(W, D)"),
+    ("positions", "P", "(positions, D)"),
+    ("attention.query", "W_Q", "(H·K, D)"),
+    ("attention.key", "W_K", "(G·K, D)"),
+    ("attention.value", "W_V", "(G·V, D)"),
+    ("attention.output", "W_O", "(D, H·V)"),
+    ("feed_forward.expand", "W_1, b_1", "(F, D)"),
+    ("feed_forward.gate", "gate", "(F, D)"),
+    ("feed_forward.contract", "W_2, b_2", "(D, F)"),
+    ("norm", "γ, β", "(D)"),
+    ("output", "output", "(W, D)"),
+]
+
+
+def describe(config: TransformerConfig, parameters: Mapping[str, Tensor]) -> str:
+    """Write the tables for a model of this configuration with these parameters."""
+    total = sum(tensor.numel() for tensor in parameters.values())
+    norms = {"pre": "norms before the sublayers", "post": "norms after the residuals"}[config.norm_placement]
+    sections = [
+        f"Transformer, {config.kind}, {config.encoder_layers} + {config.decoder_layers} layers, {norms}, "
+        f"{config.activation}: {total:,} parameters",
+        _section("Symbols", ["ours", "notes", "meaning", "size"], _symbols(config)),
+        _section(
+            "Parameters (weights are stored transposed to the notes: a head's W_Q, (d_model, d_k), is K rows of ours)",
+            ["matrix", "notes", "letters", "shape", "copies", "parameters"],
+            [*_parameter_rows(parameters), ["all", "", "", "", "", f"{total:,}"]],
+        ),
+        _section("What flows through it", ["tensor", "notes", "meaning", "shape"], _flow(config)),
+        _section("Who attends to whom", ["layer", "attention", "mask"], _attentions(config)),
+    ]
+    return "\n\n".join(sections)
+
+
+def _sizes(config: TransformerConfig) -> dict[str, int]:
+    return {
+        "D": config.d_model,
+        "H": config.num_heads,
+        "G": config.num_kv_heads or config.num_heads,
+        "K": head_width(config.d_model, config.num_heads, "d_k", config.d_k),
+        "V": head_width(config.d_model, config.num_heads, "d_v", config.d_v),
+        "F": config.d_ff or 4 * config.d_model,
+        "W": config.vocab_size,
+    }
+
+
+def _symbols(config: TransformerConfig) -> list[list[str]]:
+    size = {letter: f"{n:,}" for letter, n in _sizes(config).items()}
+    vocabulary = size["W"]
+    if config.source_size != config.vocab_size:
+        vocabulary = f"{config.source_size:,} source, {vocabulary} target"
+    return [
+        ["B", "", "sentences in a batch", "any"],
+        ["T", "T", "target length, or queries", "any"],
+        ["S", "T′", "source length, or keys", "any"],
+        ["D", "d_model", "width of the model", size["D"]],
+        ["H", "P, h", "heads", size["H"]],
+        ["G", "", "key and value heads", size["G"]],
+        ["K", "d_k", "width of a head's queries and keys", size["K"]],
+        ["V", "d_v", "width of a head's values", size["V"]],
+        ["F", "", "width of the feed-forward's hidden layer", size["F"]],
+        ["W", "Vocab", "tokens in the vocabulary", vocabulary],
+        ["L", "", "layers, encoder + decoder", f"{config.encoder_layers} + {config.decoder_layers}"],
+    ]
+
+
+def _parameter_rows(parameters: Mapping[str, Tensor]) -> list[list[str]]:
+    """Give a row a module: its weight and bias together, and layers that are alike as copies."""
+    modules: dict[str, list[Tensor]] = {}
+    for name, tensor in parameters.items():
+        modules.setdefault(name.rpartition(".")[0], []).append(tensor)
+    alike: dict[str, list[list[Tensor]]] = {}
+    for module, tensors in modules.items():
+        alike.setdefault(re.sub(r"\.\d+\.", ".*.", module), []).append(tensors)
+
+    rows = []
+    for module, copies in alike.items():
+        notes, letters = next((notes, letters) for end, notes, letters in _PROJECTIONS if module.endswith(end))
+        shape = " + ".join(_shape(tensor.shape) for tensor in copies[0])
+        count = sum(tensor.numel() for tensors in copies for tensor in tensors)
+        rows.append([module, notes, letters, shape, str(len(copies)), f"{count:,}"])
+    return rows
+
+
+def _flow(config: TransformerConfig) -> list[list[str]]:
+    z = _sizes(config)
+    D, H, G, K, V, W = (z[letter] for letter in "DHGKVW")
+    encoder = [
+        ["embedded source", "X + P", "input to the encoder", _shape(("B", "S", D))],
+        ["memory", "g_{1:T′}", "encoder output", _shape(("B", "S", D))],
+    ]
+    decoder = [
+        ["embedded target", "Y + P", "input to the decoder", _shape(("B", "T", D))],
+        ["states", "h_{1:T}", "decoder output", _shape(("B", "T", D))],
+    ]
+    attention = [
+        ["query_BHTK", "Q^p", "queries", _shape(("B", H, "T", K))],
+        ["key_BGSK", "K^p", "keys", _shape(("B", G, "S", K))],
+        ["value_BGSV", "V^p", "values", _shape(("B", G, "S", V))],
+        ["scores_BHTS", "QKᵀ/√d_k", f"similarity, scaled by 1/√{K} = {K**-0.5:.4g}", _shape(("B", H, "T", "S"))],
+        ["mask", "M", "true or false here, 0 or -∞ in the notes", "broadcasts to (B, H, T, S)"],
+        ["weights_BHTS", "softmax", "attention weights, each row sums to 1", _shape(("B", H, "T", "S"))],
+        ["heads_BHTV", "head_p", "weighted sums of values", _shape(("B", H, "T", V))],
+        ["concatenated", "Concat", "all heads side by side", _shape(("B", "T", H * V))],
+        ["output", "MultiHead", "combined attention", _shape(("B", "T", D))],
+    ]
+    logits = ["logits", "", "scores of the vocabulary", _shape(("B", "T" if config.decoder_layers else "S", W))]
+    stacks = (encoder if config.encoder_layers else []) + (decoder if config.decoder_layers else [])
+    return [*attention, *stacks, logits]
+
+
+def _attentions(config: TransformerConfig) -> list[list[str]]:
+    rows = []
+    if config.encoder_layers:
+        rows.append(["encoder", "self: source to source", "padding of the source; else bidirectional"])
+    if config.decoder_layers:
+        rows.append(["decoder", "self: target to target", "causal"])
+    if config.kind == "encoder-decoder":
+        rows.append(["decoder", "cross: target to source", "padding of the source"])
+    return rows
+
+
+def _shape(sizes: Sequence[int | str]) -> str:
+    return f"({', '.join(str(size) for size in sizes)})"
+
+
+def _section(title: str, header: list[str], rows: list[list[str]]) -> str:
+    """Set a table in columns, numbers to the right."""
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    to_the_right = [header[column] in ("size", "copies", "parameters") for column in range(len(header))]
+
+    def line(cells: list[str]) -> str:
+        aligned = zip(cells, widths, to_the_right, strict=True)
+        return "  ".join(cell.rjust(w) if right else cell.ljust(w) for cell, w, right in aligned).rstrip()
+
+    return "\n".join([title, line(header), line(["─" * width for width in widths]), *map(line, rows)])

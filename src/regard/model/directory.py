@@ -1,0 +1,105 @@
+"""The model directory on disk: JSON and safetensors, nothing that could run."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from regard.errors import ConfigError, ModelError
+from regard.files import replaced_directory
+from regard.model.config import TransformerConfig
+
+FORMAT = 1
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+
+
+def write_model_directory(path: Path, config: TransformerConfig, tensors: Mapping[str, Tensor]) -> None:
+    """Write configuration and weights; other files that the directory holds stay."""
+    if path.exists() and not path.is_dir():
+        raise ModelError(f"{path} is a file; a model is saved as a directory")
+    with replaced_directory(path) as fresh:
+        content = {"format": FORMAT, "model": config.model_dump(mode="json")}
+        (fresh / CONFIG_FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, fresh / WEIGHTS_FILE)
+
+
+def read_model_directory(path: Path) -> tuple[TransformerConfig, dict[str, Tensor]]:
+    """Read configuration and weights, each checked for being what this format says."""
+    if not path.is_dir():
+        raise ModelError(f"{path} is {'a file' if path.exists() else 'missing'}; a model is a directory")
+    return read_config(path / CONFIG_FILE), read_weights(path / WEIGHTS_FILE)
+
+
+def read_config(path: Path) -> TransformerConfig:
+    """Read the description of a model."""
+    content = read_json(path)
+    if "format" not in content:
+        hint = ""
+        if "model_type" in content:
+            hint = (
+                f"; it looks like Hugging Face's for a {content['model_type']} model, which `regard convert` may read"
+            )
+        raise ModelError(f'{path} has no "format" and is not regard\'s{hint}')
+    if content["format"] != FORMAT:
+        raise ModelError(f"{path} is of format {content['format']!r}; this version of regard reads format {FORMAT}")
+    try:
+        return TransformerConfig.model_validate(content.get("model"))
+    except ConfigError as error:
+        raise ModelError(f"{path}: {error}") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelError(f"{path} is missing") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from None
+    except json.JSONDecodeError as error:
+        raise ModelError(f"{path} is not JSON: {error.msg} at line {error.lineno}") from None
+    if not isinstance(content, dict):
+        raise ModelError(f"{path} holds a JSON {type(content).__name__}; an object was expected")
+    return content
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Read the tensors of a safetensors file."""
+    try:
+        tensors = load_file(path)
+    except FileNotFoundError:
+        raise ModelError(f"{path} is missing") from None
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path} is truncated or not a safetensors file: {error}") from None
+    if not tensors:
+        raise ModelError(f"{path} holds no tensors")
+    return tensors
+
+
+@torch.no_grad()
+def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], *, source: Path | str) -> None:
+    """Copy tensors into the parameters of the same names: all of them, of the same shapes, and no others."""
+    parameters = dict(model.named_parameters())
+    if missing := sorted(parameters.keys() - tensors.keys()):
+        raise ModelError(f"{source}: {_listed(missing)} missing from the weights")
+    if unknown := sorted(tensors.keys() - parameters.keys()):
+        raise ModelError(f"{source}: {_listed(unknown)} in the weights, but not in the model of its configuration")
+    for name, parameter in parameters.items():
+        if parameter.shape != tensors[name].shape:
+            raise ModelError(
+                f"{source}: {name} has shape {tuple(tensors[name].shape)} in the weights, "
+                f"but {tuple(parameter.shape)} in the model of its configuration"
+            )
+        parameter.copy_(tensors[name])
+
+
+def _listed(names: list[str]) -> str:
+    if len(names) == 1:
+        return f"{names[0]} is"
+    return f"{names[0]} and {len(names) - 1} more are"

@@ -1,0 +1,166 @@
+"""The Transformer: encode, decode, and the two together."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from torch import Tensor, nn
+
+from regard.errors import InputError
+from regard.layers import Decoder, DecoderCache, Embedding, Encoder
+from regard.model.build import build_decoder, build_embedding, build_encoder, build_output
+from regard.model.config import TransformerConfig
+from regard.model.describe import describe
+from regard.model.directory import load_tensors, read_model_directory, write_model_directory
+from regard.model.initialization import initialize
+from regard.ops import Mask, padding_mask
+from regard.ops.masks import as_mask
+
+
+class Memory(NamedTuple):
+    """What the encoder made of a source: the notes' g_{1:T′}, and a mask of its positions that are not padding."""
+
+    states_BSD: Tensor
+    mask: Tensor
+
+
+class Transformer(nn.Module):
+    """The model of "Attention Is All You Need", and its variations by configuration.
+
+    >>> import torch
+    >>> from regard import Transformer, TransformerConfig
+    >>> model = Transformer(TransformerConfig.preset("tiny", vocab_size=100))
+    >>> source, target = torch.randint(1, 100, (2, 7)), torch.randint(1, 100, (2, 5))
+    >>> model(source, target).shape
+    torch.Size([2, 5, 100])
+
+    Sequences are padded on the right with the configuration's `pad_id`. A target's padding needs no mask: it comes
+    after all that is real, and the decoder looks back only.
+    """
+
+    source_embedding: Embedding | None
+    encoder: Encoder | None
+    target_embedding: Embedding | None
+    decoder: Decoder | None
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        has_encoder, has_decoder = config.encoder_layers > 0, config.decoder_layers > 0
+        self.source_embedding = build_embedding(config, config.source_size) if has_encoder else None
+        self.encoder = build_encoder(config) if has_encoder else None
+        shares_source = config.shared_embeddings in ("all", "source-target")
+        tied_to = self.source_embedding if shares_source else None
+        self.target_embedding = build_embedding(config, config.vocab_size, tied_to) if has_decoder else None
+        self.decoder = build_decoder(config) if has_decoder else None
+        self.output = build_output(config, self._last_embedding)
+        initialize(self)
+
+    def encode(self, source: Tensor, source_mask: Mask | Tensor | None = None) -> Memory:
+        """Encode tokens (B, S). Padding is masked, unless another mask of the keys, (B, 1, 1, S), is given."""
+        if self.encoder is None or self.source_embedding is None:
+            raise InputError("this model is a decoder alone (encoder_layers is 0): it has nothing to encode with")
+        mask = padding_mask(source, self.config.pad_id) if source_mask is None else _key_mask(source_mask, source)
+        return Memory(self.encoder(self.source_embedding(source), mask), mask)
+
+    def decode(
+        self,
+        target: Tensor,
+        memory: Memory | None = None,
+        *,
+        cache: DecoderCache | None = None,
+        lengths: Tensor | None = None,
+    ) -> Tensor:
+        """Give the decoder's states (B, T, D), the notes' h_{1:T}, for target tokens (B, T).
+
+        With a cache from `start_cache`, the target is what comes after the tokens that were decoded with it before,
+        and the memory is the one that it was started with. `lengths` then tells how many tokens of each row are
+        real, where rows differ.
+        """
+        decoder, embedding = self._decoder_parts()
+        states: Tensor
+        if cache is not None:
+            if memory is not None:
+                raise InputError("decode was given a memory and a cache; a cache has the memory it was started with")
+            past = cache.past
+            states = decoder(embedding(target, past.offset, past.longest), cache=cache, lengths_B=lengths)
+        else:
+            states = decoder(embedding(target), *self._checked(memory))
+        return states
+
+    def start_cache(self, memory: Memory | None = None) -> DecoderCache:
+        """Start decoding step by step from this memory, or from nothing where the model is a decoder alone.
+
+        >>> import torch
+        >>> from regard import Transformer, TransformerConfig
+        >>> model = Transformer(TransformerConfig.preset("tiny", vocab_size=100)).eval()
+        >>> source, target = torch.randint(1, 100, (2, 7)), torch.randint(1, 100, (2, 5))
+        >>> cache = model.start_cache(model.encode(source))
+        >>> steps = [model.logits(model.decode(target[:, t : t + 1], cache=cache)) for t in range(5)]
+        >>> torch.allclose(torch.cat(steps, dim=1), model(source, target), atol=1e-5)
+        True
+        """
+        decoder, _ = self._decoder_parts()
+        return decoder.start_cache(*self._checked(memory))
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Give the logits (B, T, W) over the vocabulary for the states of the last stack."""
+        logits: Tensor = self.output(states)
+        return logits
+
+    def forward(self, source: Tensor | None = None, target: Tensor | None = None) -> Tensor:
+        """Give the logits: of the target where there are two stacks, of the one sequence where there is one."""
+        kind = self.config.kind
+        if kind == "encoder-decoder":
+            if source is None or target is None:
+                raise InputError("an encoder-decoder takes a source and a target; one of them is missing")
+            return self.logits(self.decode(target, self.encode(source)))
+        if (source is None) == (target is None):
+            raise InputError(
+                f"a model that is {kind} takes one sequence; it was given {'none' if source is None else 'two'}"
+            )
+        tokens = target if source is None else source
+        assert tokens is not None
+        return self.logits(self.encode(tokens).states_BSD if kind == "encoder-only" else self.decode(tokens))
+
+    def describe(self) -> str:
+        """Give the fourth note's tables for this model: every symbol, its meaning, its shape and its parameters."""
+        return describe(self.config, dict(self.named_parameters()))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model directory: `config.json` and `model.safetensors`, whole or not at all."""
+        # Shared matrices come once, under the first of their names.
+        write_model_directory(Path(path), self.config, {n: p.detach() for n, p in self.named_parameters()})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a model directory, ready to use: in evaluation mode, in the precision it was saved in."""
+        config, tensors = read_model_directory(Path(path))
+        model = cls(config).to(next(iter(tensors.values())).dtype)
+        load_tensors(model, tensors, source=Path(path))
+        return model.eval()
+
+    @property
+    def _last_embedding(self) -> Embedding:
+        last = self.target_embedding or self.source_embedding
+        assert last is not None, "a config has at least one stack"
+        return last
+
+    def _decoder_parts(self) -> tuple[Decoder, Embedding]:
+        if self.decoder is None or self.target_embedding is None:
+            raise InputError("this model is an encoder alone (decoder_layers is 0): it has nothing to decode with")
+        return self.decoder, self.target_embedding
+
+    def _checked(self, memory: Memory | None) -> tuple[Tensor | None, Tensor | None]:
+        if (memory is None) != (self.encoder is None):
+            given = "no memory" if memory is None else "a memory"
+            raise InputError(f"a model that is {self.config.kind} was given {given} to decode from")
+        return (None, None) if memory is None else (memory.states_BSD, memory.mask)
+
+
+def _key_mask(mask: Mask | Tensor, source: Tensor) -> Tensor:
+    B, S = source.shape
+    dense = as_mask(mask).dense(1, S, source.device)
+    if dense.dim() != 4 or dense.shape[1:] != (1, 1, S) or dense.size(0) not in (1, B):
+        raise InputError(f"a source mask has shape ({B}, 1, 1, {S}), one truth a token; got {tuple(dense.shape)}")
+    return dense.expand(B, 1, 1, S)

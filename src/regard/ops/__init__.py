@@ -1,0 +1,42 @@
+"""The equations of the notes, as pure functions of tensors.
+
+A tensor's shape is in its name, one letter an axis, the same letters in the whole project:
+
+| letter | size of                             | in the notes |
+| ------ | ----------------------------------- | ------------ |
+| B      | batch                               |              |
+| T      | target, or queries                  | T            |
+| S      | source, or keys                     | T′           |
+| D      | model                               | d_model      |
+| H      | heads                               | P, or h      |
+| G      | key and value heads, where fewer    |              |
+| K      | key, of one head                    | d_k          |
+| V      | value, of one head                  | d_v          |
+| F      | hidden layer of the feed-forward    |              |
+| N      | beams                               |              |
+| W      | vocabulary                          | Vocab        |
+| L      | layers                              |              |
+| C      | block of positions                  |              |
+
+So `weights_BHTS` says for each sentence, head and query how much it attends to each key.
+"""
+
+from regard.ops.attention import attention as attention
+from regard.ops.dropout import byte_rate as byte_rate
+from regard.ops.dropout import dropout as dropout
+from regard.ops.explicit import explicit_attention as explicit_attention
+from regard.ops.feed_forward import feed_forward as feed_forward
+from regard.ops.fused import fused_attention as fused_attention
+from regard.ops.loss import label_smoothed_cross_entropy as label_smoothed_cross_entropy
+from regard.ops.masks import Causal as Causal
+from regard.ops.masks import KeyLengths as KeyLengths
+from regard.ops.masks import Mask as Mask
+from regard.ops.masks import bidirectional_mask as bidirectional_mask
+from regard.ops.masks import causal_mask as causal_mask
+from regard.ops.masks import padding_mask as padding_mask
+from regard.ops.normalization import layer_norm as layer_norm
+from regard.ops.normalization import rms_norm as rms_norm
+from regard.ops.positions import sinusoidal_positions as sinusoidal_positions
+from regard.ops.residual import post_norm_residual as post_norm_residual
+from regard.ops.residual import pre_norm_residual as pre_norm_residual
+from regard.ops.residual import residual as residual

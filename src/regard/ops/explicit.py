@@ -1,0 +1,69 @@
+"""Attention step by step, as the notes write it: scores, mask, softmax, weighted sum.
+
+    softmax(QKᵀ/√d_k + M)V
+
+Every intermediate is a tensor of its own, so that the weights can be looked at and gradients of any order taken.
+"""
+
+import torch
+from torch import Tensor
+
+from regard.ops.dropout import dropout as apply_dropout
+from regard.ops.masks import Mask
+
+
+def attention_scores(query_BHTK: Tensor, key_BGSK: Tensor, scale: float) -> Tensor:
+    """Compare every query with every key: QKᵀ · scale, of shape BHTS (all notes, "scores").
+
+    With fewer key heads than query heads (G < H), each key head serves H/G neighbouring query heads.
+    """
+    key_BHSK = repeat_heads(key_BGSK, query_BHTK.size(1))
+    return query_BHTK @ key_BHSK.mT * scale
+
+
+def masked_softmax(scores_BHTS: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """Turn scores into weights that sum to one over the keys, -∞ where a query may not attend.
+
+    A query whose scores are all -∞ gets weights of zero, and passes back a gradient of zero, where the plain softmax
+    is 0/0. The sum is taken in float32 at least.
+    """
+    if allowed is not None:
+        scores_BHTS = scores_BHTS.masked_fill(~allowed, -torch.inf)
+    if scores_BHTS.size(-1) == 0:
+        return scores_BHTS
+    nothing_BHT1 = scores_BHTS.detach().amax(-1, keepdim=True) == -torch.inf
+    precision = torch.promote_types(scores_BHTS.dtype, torch.float32)
+    weights_BHTS = scores_BHTS.masked_fill(nothing_BHT1, 0.0).softmax(-1, dtype=precision)
+    return weights_BHTS.masked_fill(nothing_BHT1, 0.0).to(scores_BHTS.dtype)
+
+
+def weighted_sum(weights_BHTS: Tensor, value_BGSV: Tensor) -> Tensor:
+    """Mix the values by their weights: weights × V, of shape BHTV."""
+    return weights_BHTS @ repeat_heads(value_BGSV, weights_BHTS.size(1))
+
+
+def repeat_heads(x_BGSK: Tensor, H: int) -> Tensor:
+    """Repeat each key or value head for the query heads that share it: BGSK to BHSK."""
+    G = x_BGSK.size(1)
+    return x_BGSK if G == H else x_BGSK.repeat_interleave(H // G, dim=1)
+
+
+def explicit_attention(
+    query_BHTK: Tensor,
+    key_BGSK: Tensor,
+    value_BGSV: Tensor,
+    mask: Mask | None = None,
+    bias: Tensor | None = None,
+    *,
+    scale: float,
+    dropout: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Give the output BHTV and the weights BHTS it was mixed with, as they were before dropout."""
+    T, S = query_BHTK.size(2), key_BGSK.size(2)
+    scores_BHTS = attention_scores(query_BHTK, key_BGSK, scale)
+    if bias is not None:
+        scores_BHTS = scores_BHTS + bias.to(scores_BHTS.dtype)
+    allowed = None if mask is None else mask.dense(T, S, query_BHTK.device)
+    weights_BHTS = masked_softmax(scores_BHTS, allowed)
+    output_BHTV = weighted_sum(apply_dropout(weights_BHTS, dropout), value_BGSV)
+    return output_BHTV, weights_BHTS

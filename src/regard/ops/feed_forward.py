@@ -1,0 +1,62 @@
+"""The position-wise feed-forward network and its activations."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, get_args
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.ops.dropout import dropout as apply_dropout
+
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"]
+
+_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "swiglu": F.silu,
+    "geglu": F.gelu,
+}
+
+
+def is_gated(activation: Activation) -> bool:
+    """Say whether an activation multiplies two projections of the input in place of bending one."""
+    return activation in ("swiglu", "geglu")
+
+
+def activation_function(activation: Activation) -> Callable[[Tensor], Tensor]:
+    """Give the function of one tensor that an activation applies; a gated one applies it to its gate."""
+    if activation not in _FUNCTIONS:
+        raise InputError(f"activation {activation!r} is not known; it is one of {', '.join(get_args(Activation))}")
+    return _FUNCTIONS[activation]
+
+
+def feed_forward(
+    x_BTD: Tensor,
+    w1_FD: Tensor,
+    b1_F: Tensor | None,
+    w2_DF: Tensor,
+    b2_D: Tensor | None,
+    *,
+    activation: Activation = "relu",
+    gate_FD: Tensor | None = None,
+    gate_bias_F: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Transform each position by itself: FFN(x) = max(0, xW₁ + b₁)W₂ + b₂ (first note), or with GELU (third note).
+
+    The gated forms (SwiGLU, GEGLU) are (f(xW_g + b_g) ⊙ (xW₁ + b₁))W₂ + b₂. Weights are stored as torch's linear
+    layers store them, transposed to how the notes write them. `dropout` falls on the hidden layer.
+    """
+    function = activation_function(activation)
+    if is_gated(activation) != (gate_FD is not None):
+        raise InputError(f"activation {activation!r} takes {'a' if is_gated(activation) else 'no'} gate matrix")
+    hidden_BTF = F.linear(x_BTD, w1_FD, b1_F)
+    if gate_FD is None:
+        hidden_BTF = function(hidden_BTF)
+    else:
+        hidden_BTF = function(F.linear(x_BTD, gate_FD, gate_bias_F)) * hidden_BTF
+    return F.linear(apply_dropout(hidden_BTF, dropout), w2_DF, b2_D)

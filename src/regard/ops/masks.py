@@ -1,0 +1,185 @@
+"""Who may attend to whom. One meaning everywhere: boolean, True = may attend.
+
+A mask is a boolean tensor that broadcasts to the scores `BHTS`, or a description of one (`Causal`, `KeyLengths`)
+that composes with `&` and `|`. A description costs nothing until something asks for the dense tensor; the fused
+path hands it to its kernel as it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from regard.errors import InputError
+
+
+def causal_mask(T: int, S: int | None = None, *, device: torch.device | None = None) -> Tensor:
+    """Let query t see keys up to its own position: the left-to-right mask of the fourth note, of shape (T, S).
+
+    With S > T the queries are the last T of the S positions, as when decoding with a cache.
+
+    >>> causal_mask(2, 3).int()
+    tensor([[1, 1, 0],
+            [1, 1, 1]], dtype=torch.int32)
+    """
+    S = T if S is None else S
+    if T < 0 or S < 0:
+        raise InputError(f"a causal mask of {T} queries over {S} keys was asked for; lengths cannot be negative")
+    return Causal().dense(T, S, device)
+
+
+def padding_mask(tokens: Tensor, pad_id: int) -> Tensor:
+    """Hide padding tokens from every query: shape (B, 1, 1, S) for tokens (B, S), or (1, S) for one row (S,).
+
+    >>> padding_mask(torch.tensor([[5, 6, 0]]), pad_id=0)
+    tensor([[[[ True,  True, False]]]])
+    """
+    if tokens.dim() not in (1, 2):
+        raise InputError(f"tokens have shape {tuple(tokens.shape)}; a padding mask is made of (S,) or (B, S)")
+    keep = tokens.ne(pad_id)
+    return keep[None, :] if tokens.dim() == 1 else keep[:, None, None, :]
+
+
+def bidirectional_mask(T: int, S: int | None = None, *, device: torch.device | None = None) -> Tensor:
+    """Let every query see every key: the fourth note's mask of zeros, of shape (T, S)."""
+    return torch.ones(T, T if S is None else S, dtype=torch.bool, device=device)
+
+
+class Mask(ABC):
+    """A mask described rather than written out."""
+
+    @abstractmethod
+    def dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
+        """Write the mask out as a boolean tensor that broadcasts to `BHTS`, no larger than it has to be."""
+
+    def __and__(self, other: Mask | Tensor) -> Mask:
+        return _Both(self, as_mask(other))
+
+    def __or__(self, other: Mask | Tensor) -> Mask:
+        return _Either(self, as_mask(other))
+
+    __rand__ = __and__
+    __ror__ = __or__
+
+
+@dataclass(frozen=True)
+class Causal(Mask):
+    """Query t sees the keys s ≤ t + offset.
+
+    Without an offset the last query sees the last key. With one, each row of the batch stands at a position of its
+    own: the number of keys that came before its first query.
+    """
+
+    offset_B: Tensor | None = None
+
+    def dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
+        """Give (T, S), or (B, 1, T, S) where rows stand at different positions."""
+        if self.offset_B is None:
+            return torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T)
+        t_T1 = torch.arange(T, device=device)[:, None]
+        s_S = torch.arange(S, device=device)
+        return s_S <= t_T1 + self.offset_B[:, None, None, None]
+
+
+@dataclass(frozen=True)
+class KeyLengths(Mask):
+    """Row b sees its first lengths[b] keys: padding on the right, told by its length."""
+
+    lengths_B: Tensor
+
+    def dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
+        """Give (B, 1, 1, S): the same for all heads and queries, so none of them pays for it."""
+        return torch.arange(S, device=device) < self.lengths_B[:, None, None, None]
+
+
+@dataclass(frozen=True)
+class Given(Mask):
+    """A mask that is already a tensor."""
+
+    allowed: Tensor
+
+    def dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
+        """Give the tensor itself."""
+        return self.allowed
+
+
+@dataclass(frozen=True)
+class Pair(Mask):
+    """Two masks composed."""
+
+    first: Mask
+    second: Mask
+
+
+class _Both(Pair):
+    def dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
+        return self.first.dense(T, S, device) & self.second.dense(T, S, device)
+
+
+class _Either(Pair):
+    def dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
+        return self.first.dense(T, S, device) | self.second.dense(T, S, device)
+
+
+def as_mask(mask: Mask | Tensor) -> Mask:
+    """Take a boolean tensor or a description; tell whoever brings an additive mask what to do."""
+    if isinstance(mask, Mask):
+        return mask
+    if not isinstance(mask, Tensor):
+        raise InputError(f"a mask must be a boolean tensor (True = may attend), got {type(mask).__name__}")
+    if mask.is_floating_point():
+        raise InputError(
+            f"a mask must be boolean (True = may attend), got {mask.dtype}; pass an additive mask (0 or -inf) as bias="
+        )
+    if mask.dtype != torch.bool:
+        raise InputError(
+            f"a mask must be boolean (True = may attend), got {mask.dtype}; "
+            "pass mask.bool() if non-zero means that a query may attend"
+        )
+    return Given(mask)
+
+
+def fitted_mask(mask: Mask, BHTS: tuple[int, ...], rank: int) -> Mask:
+    """Check that every part of a mask fits the scores, and make none of them dense."""
+    if isinstance(mask, Pair):
+        return replace(mask, first=fitted_mask(mask.first, BHTS, rank), second=fitted_mask(mask.second, BHTS, rank))
+    if isinstance(mask, Given):
+        return Given(broadcast_to_scores(mask.allowed, "mask", BHTS, rank))
+    rows_B = mask.lengths_B if isinstance(mask, KeyLengths) else mask.offset_B if isinstance(mask, Causal) else None
+    if rows_B is not None and tuple(rows_B.shape) != BHTS[:1]:
+        name = type(mask).__name__
+        raise InputError(f"{name} has a row count of shape {tuple(rows_B.shape)}; the batch has {BHTS[0]} rows")
+    return mask
+
+
+def broadcast_to_scores(x: Tensor, name: str, BHTS: tuple[int, ...], rank: int) -> Tensor:
+    """Check that `x` broadcasts to the scores without growing them, and give it their four axes.
+
+    Without heads the scores are (T, S) or (B, T, S) to the caller, by the `rank` of the query.
+    """
+    x4 = x[:, None] if x.dim() == rank == 3 else x.reshape((1,) * (4 - x.dim()) + tuple(x.shape))
+    if x4.dim() != 4 or any(have not in (1, want) for have, want in zip(x4.shape, BHTS, strict=True)):
+        B, H, T, S = BHTS
+        scores = {2: (T, S), 3: (B, T, S), 4: (B, H, T, S)}[rank]
+        raise InputError(f"{name} of shape {tuple(x.shape)} does not broadcast to the scores' shape {scores}")
+    return x4
+
+
+def kernel_mask(mask: Mask | None, T: int, S: int, device: torch.device) -> tuple[bool, Tensor | None]:
+    """Split a mask into what a fused kernel takes: whether it is causal, and a tensor for the rest."""
+    if mask is None:
+        return False, None
+    if isinstance(mask, _Both):
+        first_causal, first = kernel_mask(mask.first, T, S, device)
+        second_causal, second = kernel_mask(mask.second, T, S, device)
+        rest = first if second is None else second if first is None else first & second
+        return first_causal or second_causal, rest
+    if isinstance(mask, Causal) and mask.offset_B is None:
+        if T == S:
+            return True, None
+        if T == 1 and S > 0:
+            return False, None  # the newest position of a cached decoder sees everything before it
+    return False, mask.dense(T, S, device)

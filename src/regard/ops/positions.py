@@ -1,0 +1,54 @@
+"""Where a token stands: the sinusoidal positions of the third note, exact at any length."""
+
+from decimal import Decimal, localcontext
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from regard.errors import InputError
+
+_PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494")
+_WORD = 2**64
+
+
+def sinusoidal_positions(
+    length: int, d_model: int, *, dtype: torch.dtype = torch.float64, device: torch.device | None = None
+) -> Tensor:
+    """Give the table (length, d_model) of
+
+        pos_encoding(pos, 2i)   = sin(pos / 10000^(2i/d_model))
+        pos_encoding(pos, 2i+1) = cos(pos / 10000^(2i/d_model))
+
+    in float64 and rounded once to `dtype`. An odd d_model ends on a sine.
+
+    >>> sinusoidal_positions(2, 4, dtype=torch.float32)
+    tensor([[0.0000, 1.0000, 0.0000, 1.0000],
+            [0.8415, 0.5403, 0.0100, 0.9999]])
+
+    The angle of position 100,000 in float64 is off by up to 1e-11 before its sine is taken. Here an angle is counted
+    in turns as a 64-bit fraction, whose product with the position wraps around as turns do and loses no digit.
+    """
+    if length < 0 or d_model < 1:
+        raise InputError(f"a position table of {length} × {d_model} was asked for; it needs length ≥ 0 and d_model ≥ 1")
+    whole, rest = _turns_per_position(d_model)
+    position = torch.arange(length, dtype=torch.int64)[:, None]
+    turns = (position * whole).double() / float(_WORD) + position * rest
+    angle = turns * (2 * torch.pi)
+    table = torch.empty(length, d_model, dtype=torch.float64)
+    table[:, 0::2] = angle.sin()
+    table[:, 1::2] = angle.cos()[:, : d_model // 2]
+    return table.to(dtype=dtype, device=device)
+
+
+@lru_cache(maxsize=8)  # half a millisecond a frequency, and the same for every table of a model
+def _turns_per_position(d_model: int) -> tuple[Tensor, Tensor]:
+    """Give 10000^(-2i/d_model) / 2π for each i, as 64 bits after the point and a float64 for what they leave over."""
+    whole, rest = [], []
+    with localcontext(prec=50):
+        for i in range((d_model + 1) // 2):
+            turns = Decimal(10000) ** (Decimal(-2 * i) / d_model) / (2 * _PI)
+            bits = int(turns * _WORD)
+            whole.append(bits)  # less than a sixth of 2^64: fits a signed word
+            rest.append(float(turns - Decimal(bits) / _WORD))
+    return torch.tensor(whole, dtype=torch.int64), torch.tensor(rest, dtype=torch.float64)

@@ -1,14 +1,11 @@
 """Positions added to the embeddings: computed or learned."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.ops import sinusoidal_positions
-
-SinusoidLayout = Literal["interleaved", "halves"]
+from regard.ops.positions import SinusoidLayout
 
 
 class SinusoidalPositions(nn.Module):
@@ -34,10 +31,7 @@ class SinusoidalPositions(nn.Module):
         return self.table[positions + self.offset]
 
     def _table(self, length: int) -> Tensor:
-        table = sinusoidal_positions(length, self.d_model, dtype=torch.get_default_dtype())
-        if self.layout == "interleaved":
-            return table
-        return torch.cat([table[:, 0::2], table[:, 1::2]], dim=1)
+        return sinusoidal_positions(length, self.d_model, layout=self.layout, dtype=torch.get_default_dtype())
 
 
 class LearnedPositions(nn.Module):

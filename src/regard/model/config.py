@@ -7,9 +7,9 @@ from pydantic import Field
 from regard.configs import Config
 from regard.errors import ConfigError, InputError
 from regard.layers import head_width
-from regard.layers.positions import SinusoidLayout
 from regard.layers.residual import NormPlacement
 from regard.ops.feed_forward import Activation
+from regard.ops.positions import SinusoidLayout
 
 Size = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]

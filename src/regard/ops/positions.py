@@ -2,6 +2,7 @@
 
 from decimal import Decimal, localcontext
 from functools import lru_cache
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,15 +13,19 @@ _PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494")
 _WORD = 2**64
 
 
+SinusoidLayout = Literal["interleaved", "halves"]
+
+
 def sinusoidal_positions(
-    length: int, d_model: int, *, dtype: torch.dtype = torch.float64, device: torch.device | None = None
+    length: int, d_model: int, *, layout: SinusoidLayout = "interleaved", dtype: torch.dtype = torch.float64
 ) -> Tensor:
     """Give the table (length, d_model) of
 
         pos_encoding(pos, 2i)   = sin(pos / 10000^(2i/d_model))
         pos_encoding(pos, 2i+1) = cos(pos / 10000^(2i/d_model))
 
-    in float64 and rounded once to `dtype`. An odd d_model ends on a sine.
+    in float64 and rounded once to `dtype`. An odd d_model ends on a sine. `layout` "halves" puts all sines before all
+    cosines, as some models do.
 
     >>> sinusoidal_positions(2, 4, dtype=torch.float32)
     tensor([[0.0000, 1.0000, 0.0000, 1.0000],
@@ -35,10 +40,12 @@ def sinusoidal_positions(
     position = torch.arange(length, dtype=torch.int64)[:, None]
     turns = (position * whole).double() / float(_WORD) + position * rest
     angle = turns * (2 * torch.pi)
-    table = torch.empty(length, d_model, dtype=torch.float64)
-    table[:, 0::2] = angle.sin()
-    table[:, 1::2] = angle.cos()[:, : d_model // 2]
-    return table.to(dtype=dtype, device=device)
+    sines, cosines = angle.sin(), angle.cos()[:, : d_model // 2]
+    if layout == "halves":
+        return torch.cat([sines, cosines], dim=1).to(dtype)
+    table = torch.empty(length, d_model, dtype=dtype)
+    table[:, 0::2], table[:, 1::2] = sines, cosines
+    return table
 
 
 @lru_cache(maxsize=8)  # half a millisecond a frequency, and the same for every table of a model

@@ -1,0 +1,20 @@
+"""The command line: one file a verb. torch is imported only when a verb runs."""
+
+import sys
+from typing import NoReturn
+
+from regard.cli.app import app
+from regard.errors import RegardError
+
+
+def main() -> NoReturn:
+    """Run the command line; what goes wrong is one sentence on standard error and an exit code."""
+    try:
+        app()
+    except RegardError as error:
+        print(f"regard: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has gone; there is nobody to tell
+        sys.exit(0)
+    sys.exit(0)

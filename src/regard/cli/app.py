@@ -1,0 +1,35 @@
+"""The verbs put together."""
+
+from typing import Annotated
+
+import typer
+
+from regard import __version__
+from regard.cli.convert import convert
+from regard.cli.describe import describe
+from regard.cli.explain import explain
+
+app = typer.Typer(
+    name="regard",
+    help="A Transformer that people can read, train, look inside and put to work.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(explain)
+app.command()(describe)
+app.command()(convert)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"regard {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+    ] = False,
+) -> None: ...

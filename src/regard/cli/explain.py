@@ -1,0 +1,111 @@
+"""`regard explain`: attention, step by step, with the numbers."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from torch import Tensor
+
+    from regard.inspection import Explanation, Step
+
+_MATRIX = 'Rows of numbers, "1 0; 0 1", or a file of them.'
+
+
+def explain(
+    sentence: Annotated[str | None, typer.Argument(help="A sentence to attend over, in place of the example.")] = None,
+    x: Annotated[str | None, typer.Option("--x", help=f"The input X, one row a token. {_MATRIX}")] = None,
+    w_q: Annotated[str | None, typer.Option("--w-q", help="W_Q; the identity unless given.")] = None,
+    w_k: Annotated[str | None, typer.Option("--w-k", help="W_K; the identity unless given.")] = None,
+    w_v: Annotated[str | None, typer.Option("--w-v", help="W_V; the identity unless given.")] = None,
+    causal: Annotated[bool, typer.Option(help="Let no token look ahead.")] = False,
+    scale: Annotated[float | None, typer.Option(help="In place of 1/√d_k; 1 leaves scores unscaled.")] = None,
+    d_model: Annotated[int, typer.Option(help="The width of a sentence's embeddings.")] = 4,
+    seed: Annotated[int, typer.Option(help="What a sentence's embeddings and projections are drawn from.")] = 0,
+) -> None:
+    """Tell self-attention step by step: symbols, shapes, numbers. Without arguments, a worked example."""
+    from regard.errors import InputError
+    from regard.inspection import EXAMPLE, explain_matrices, explain_sentence, worked_example
+
+    matrices = {"--x": x, "--w-q": w_q, "--w-k": w_k, "--w-v": w_v}
+    read = {name: None if text is None else _matrix(name, text) for name, text in matrices.items()}
+    changed = causal or scale is not None or any(text is not None for text in matrices.values())
+    if sentence is not None:
+        if any(text is not None for text in matrices.values()):
+            raise InputError("explain takes a sentence or matrices, not both")
+        told = explain_sentence(sentence, d_model=d_model, seed=seed, causal=causal, scale=scale)
+    elif changed:
+        X = EXAMPLE if read["--x"] is None else read["--x"]
+        told = explain_matrices(X, read["--w-q"], read["--w-k"], read["--w-v"], causal=causal, scale=scale)
+    else:
+        told = worked_example()
+    _show(told)
+
+
+def _matrix(name: str, text: str) -> "Tensor":
+    """Read rows of numbers from the argument itself or from the file that it names."""
+    import torch
+
+    from regard.errors import InputError
+
+    origin = name
+    if Path(text).is_file():
+        origin = f"{name}, {text}"
+        try:
+            text = Path(text).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{origin} cannot be read: {error}") from None
+    lines = [line.replace(",", " ").split() for line in text.replace(";", "\n").splitlines() if line.strip()]
+    if not lines:
+        raise InputError(f"{origin} holds no numbers")
+    rows: list[list[float]] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            rows.append([float(cell) for cell in line])
+        except ValueError:
+            raise InputError(f"{origin}: row {number}, {' '.join(line)!r}, is not all numbers") from None
+        if len(rows[-1]) != len(rows[0]):
+            raise InputError(f"{origin}: row {number} has {len(rows[-1])} numbers, the first row {len(rows[0])}")
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def _show(told: "Explanation") -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print("\n[bold]softmax(QKᵀ/√d_k + M) V[/], step by step\n")
+    for number, step in enumerate(told.steps, 1):
+        shape = f"{step.shape} = {tuple(step.value.shape)}"
+        console.print(f"[bold]{number}. {step.symbol}[/] = {step.equation}   [dim]{shape}[/]   {step.meaning}")
+        console.print(_table(step, told.tokens))
+    if told.remark:
+        console.print(told.remark + "\n", style="italic")
+
+
+def _table(step: "Step", tokens: list[str]) -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=step.over_keys, pad_edge=True, padding=(0, 1))
+    table.add_column("", justify="right", style="cyan")
+    for column in range(step.value.size(1)):
+        table.add_column(tokens[column] if step.over_keys else "", justify="right", header_style="cyan")
+    for token, row in zip(tokens, step.value.tolist(), strict=True):
+        table.add_row(token, *(Text(_number(cell), style=_shade(cell, step)) for cell in row))
+    return table
+
+
+def _number(value: float) -> str:
+    if value == float("-inf"):
+        return "-∞"
+    return f"{value:.3f}".replace("-0.000", "0.000")
+
+
+def _shade(value: float, step: "Step") -> str:
+    """Show weights as a heat map where the terminal has colours."""
+    if step.symbol != "weights":
+        return ""
+    level = round(60 + 140 * value)
+    return f"black on rgb({260 - level},{260 - level // 2},255)"

@@ -1,0 +1,8 @@
+"""What attention did: told step by step."""
+
+from regard.inspection.explain import EXAMPLE as EXAMPLE
+from regard.inspection.explain import Explanation as Explanation
+from regard.inspection.explain import Step as Step
+from regard.inspection.explain import explain_matrices as explain_matrices
+from regard.inspection.explain import explain_sentence as explain_sentence
+from regard.inspection.explain import worked_example as worked_example

@@ -1,0 +1,63 @@
+"""Taking tensors out of another's state dict by name, so that none is missed and none is left."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from regard.errors import ModelError
+from regard.model.config import TransformerConfig
+from regard.model.directory import load_tensors
+from regard.model.transformer import Transformer
+
+
+class ForeignWeights:
+    """A state dict that knows which of its tensors have been taken."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], origin: str) -> None:
+        self._tensors = dict(tensors)
+        self._left = set(tensors)
+        self._origin = origin
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def take(self, *names: str) -> Tensor:
+        """Give the first of these tensors that is there; all of them count as taken."""
+        self._left.difference_update(names)
+        for name in names:
+            if name in self._tensors:
+                return self._tensors[name]
+        raise ModelError(f"{self._origin}: {names[0]} is missing from the weights")
+
+    def depth(self, stack: str) -> int:
+        """Count the layers below `stack`, whose tensors are named `stack.layers.0.…`."""
+        prefix = f"{stack}.layers."
+        numbers = {name.removeprefix(prefix).split(".")[0] for name in self._tensors if name.startswith(prefix)}
+        return len(numbers)
+
+    def finish(self) -> None:
+        """Refuse tensors that nothing asked for: the model they come from computes something that ours would not."""
+        if self._left:
+            example = min(self._left)
+            raise ModelError(f"{self._origin}: {len(self._left)} tensors have no place here, {example} among them")
+
+
+def assemble(config: TransformerConfig, tensors: Mapping[str, Tensor], origin: str) -> Transformer:
+    """Build the model of a configuration and fill it with tensors under our names, in their precision."""
+    model = Transformer(config)
+    model.to(next(iter(tensors.values())).dtype)
+    wanted = dict(model.named_parameters())  # shared matrices come once
+    load_tensors(model, {name: tensor for name, tensor in tensors.items() if name in wanted}, source=origin)
+    return model.eval()
+
+
+def sharing(source: Tensor | None, target: Tensor, output: Tensor) -> str:
+    """Tell which of three embedding matrices are one, by their values."""
+    tied = _same(target, output)
+    if source is not None and _same(source, target):
+        return "all" if tied else "source-target"
+    return "target-output" if tied else "none"
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool((a == b).all())

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.ops.explicit import repeat_heads
+from regard.ops.explicit import explicit_attention, repeat_heads
 from regard.ops.masks import Causal, Mask, kernel_mask
 
 
@@ -19,6 +19,8 @@ def fused_attention(
     dropout: float = 0.0,
 ) -> Tensor:
     """Give the output BHTV of softmax(QKᵀ·scale + M)V by torch's fused kernel."""
+    if query_BHTK.numel() == 0 or value_BGSV.numel() == 0:  # the kernels divide by their sizes
+        return explicit_attention(query_BHTK, key_BGSK, value_BGSV, mask, bias, scale=scale)[0]
     T, S, V = query_BHTK.size(2), value_BGSV.size(2), value_BGSV.size(3)
     query_BHTK, key_BGSK, value_BGSV = _of_one_width(query_BHTK, key_BGSK, value_BGSV)
     on_cpu = query_BHTK.device.type == "cpu"

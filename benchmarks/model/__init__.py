@@ -1,0 +1,1 @@
+"""A training step and the attention kernel, beside torch's and Hugging Face's."""

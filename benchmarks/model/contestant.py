@@ -1,0 +1,163 @@
+"""One contestant of `make bench-model`: prints the median seconds of a training step, or of attention.
+
+python -m benchmarks.model.contestant regard|torch|marian
+python -m benchmarks.model.contestant attention
+"""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+VOCAB, D_MODEL, D_FF, HEADS, LAYERS, DROPOUT = 10_000, 512, 2048, 8, 6, 0.1
+BATCH, LENGTH, SMOOTHING, PAD = 16, 64, 0.1, 0
+
+
+def timed(work: Callable[[], Any], repeats: int, warm_up: int = 3) -> float:
+    """Give the median seconds of a call."""
+    for _ in range(warm_up):
+        work()
+    seconds = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds)
+
+
+def training_step(name: str) -> Callable[[], None]:
+    """Give a function that does one forward, loss and backward of a base-like model."""
+    torch.manual_seed(0)
+    source, target, labels = (torch.randint(4, VOCAB, (BATCH, LENGTH)) for _ in range(3))
+    model, loss = {"regard": _regard, "torch": _torch, "marian": _marian}[name]()
+    model.train()
+
+    def step() -> None:
+        model.zero_grad(set_to_none=True)
+        loss(source, target, labels).backward()
+
+    return step
+
+
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def _regard() -> tuple[nn.Module, Loss]:
+    import regard
+
+    model = regard.Transformer(
+        regard.TransformerConfig.preset("base", vocab_size=VOCAB, d_ff=D_FF, dropout=DROPOUT, pad_id=PAD)
+    )
+
+    def loss(source: Tensor, target: Tensor, labels: Tensor) -> Tensor:
+        return regard.label_smoothed_cross_entropy(model(source, target), labels, smoothing=SMOOTHING, pad_id=PAD)
+
+    return model, loss
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(logits.view(-1, VOCAB), labels.view(-1), label_smoothing=SMOOTHING, ignore_index=PAD)
+
+
+class _TorchModel(nn.Module):
+    """`nn.Transformer` as its tutorial uses it: embeddings, positions and a tied output around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCAB, D_MODEL)
+        self.positions = nn.Parameter(torch.zeros(LENGTH, D_MODEL), requires_grad=False)
+        self.dropout = nn.Dropout(DROPOUT)
+        self.transformer = nn.Transformer(D_MODEL, HEADS, LAYERS, LAYERS, D_FF, DROPOUT, batch_first=True)
+        # Marian and the paper drop neither from the attention weights nor from the hidden layer.
+        for module in self.transformer.modules():
+            if isinstance(module, nn.MultiheadAttention):
+                module.dropout = 0.0
+            if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+                module.dropout = nn.Dropout(0.0)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        x, y = (self.dropout(self.embedding(t) * D_MODEL**0.5 + self.positions) for t in (source, target))
+        causal = nn.Transformer.generate_square_subsequent_mask(LENGTH)
+        padding = source == PAD
+        states = self.transformer(
+            x, y, tgt_mask=causal, src_key_padding_mask=padding, memory_key_padding_mask=padding, tgt_is_causal=True
+        )
+        return F.linear(states, self.embedding.weight)
+
+
+def _torch() -> tuple[nn.Module, Loss]:
+    model = _TorchModel()
+    return model, lambda source, target, labels: _cross_entropy(model(source, target), labels)
+
+
+def _marian() -> tuple[nn.Module, Loss]:
+    from transformers import MarianConfig, MarianMTModel
+
+    config = MarianConfig(
+        vocab_size=VOCAB,
+        d_model=D_MODEL,
+        encoder_layers=LAYERS,
+        decoder_layers=LAYERS,
+        encoder_ffn_dim=D_FF,
+        decoder_ffn_dim=D_FF,
+        encoder_attention_heads=HEADS,
+        decoder_attention_heads=HEADS,
+        dropout=DROPOUT,
+        activation_function="relu",
+        scale_embedding=True,
+        pad_token_id=PAD,
+        eos_token_id=1,
+        forced_eos_token_id=1,
+        decoder_start_token_id=PAD,
+        max_position_embeddings=LENGTH,
+    )
+    model = MarianMTModel(config)
+
+    def loss(source: Tensor, target: Tensor, labels: Tensor) -> Tensor:
+        mask = (source != PAD).long()
+        logits = model(input_ids=source, attention_mask=mask, decoder_input_ids=target, use_cache=False).logits
+        return _cross_entropy(logits, labels)
+
+    return model, loss
+
+
+def attention_times() -> dict[str, float]:
+    """Time ours and torch's fused attention in turns, forward alone and with backward."""
+    import regard
+
+    times: dict[str, list[float]] = {}
+    for length, causal in ((64, False), (512, False), (512, True), (2048, True)):
+        rows = max(1, 1024 // length)
+        query, key, value = (torch.randn(rows, HEADS, length, 64, requires_grad=True) for _ in range(3))
+        ours = lambda: regard.attention(query, key, value, causal=causal)  # noqa: B023, E731
+        theirs = lambda: F.scaled_dot_product_attention(query, key, value, is_causal=causal)  # noqa: B023, E731
+        label = f"{rows}×{HEADS}×{length}{' causal' if causal else ''}"
+        for _ in range(15 if length > 1000 else 60):
+            for name, attend in (("ours", ours), ("theirs", theirs)):
+                started = time.perf_counter()
+                with torch.no_grad():
+                    attend()
+                forward = time.perf_counter()
+                attend().sum().backward()
+                times.setdefault(f"{label} {name} forward", []).append(forward - started)
+                times.setdefault(f"{label} {name} with backward", []).append(time.perf_counter() - forward)
+    return {name: statistics.median(values[3:]) for name, values in times.items()}
+
+
+def main() -> None:
+    """Measure what the arguments name and print it as JSON."""
+    torch.set_num_threads(int(sys.argv[2]) if len(sys.argv) > 2 else torch.get_num_threads())
+    if sys.argv[1] == "attention":
+        print(json.dumps(attention_times()))
+    else:
+        print(json.dumps({"step": timed(training_step(sys.argv[1]), repeats=6)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""Attention written again, as slowly and plainly as possible: the answer that every path is held to."""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def reference_attention(
+    query: Tensor, key: Tensor, value: Tensor, allowed: Tensor, bias: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Loop over sentences, heads and queries; each looks at the keys it may see and at no others."""
+    (B, H, T, _), G, S, V = query.shape, key.size(1), key.size(2), value.size(3)
+    allowed = allowed.expand(B, H, T, S) & (bias.expand(B, H, T, S) != -math.inf)
+    bias = bias.expand(B, H, T, S)
+    outputs = torch.zeros(B, H, T, V, dtype=query.dtype)
+    weights = torch.zeros(B, H, T, S, dtype=query.dtype)
+    for b in range(B):
+        for h in range(H):
+            g = h // (H // G)
+            for t in range(T):
+                seen = allowed[b, h, t].nonzero().flatten().tolist()
+                if not seen:
+                    continue
+                scores = torch.stack([query[b, h, t].dot(key[b, g, s]) * scale + bias[b, h, t, s] for s in seen])
+                unnormalised = (scores - scores.max().detach()).exp()
+                row = unnormalised / unnormalised.sum()
+                weights[b, h, t, seen] = row
+                outputs[b, h, t] = row @ value[b, g, seen]
+    return outputs, weights

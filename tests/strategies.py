@@ -1,0 +1,65 @@
+"""Models of every configuration that the config allows, small enough to run hundreds of."""
+
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard import Transformer, TransformerConfig
+
+VOCAB, SOURCE_VOCAB, PAD = 23, 19, 0
+
+
+@st.composite
+def configs(draw: st.DrawFn, **fixed: Any) -> TransformerConfig:
+    """Draw a configuration, with the fields given here as they are."""
+    layers = draw(st.sampled_from([(1, 1), (2, 1), (1, 2), (0, 2), (2, 0)]))
+    G, per_group = draw(st.sampled_from([(1, 1), (2, 1), (1, 2), (2, 2), (1, 4)]))
+    shared = draw(st.sampled_from(["all", "source-target", "target-output", "none"]))
+    separate = shared in ("target-output", "none") and min(layers) > 0 and draw(st.booleans())
+    fields: dict[str, Any] = dict(
+        vocab_size=VOCAB,
+        source_vocab_size=SOURCE_VOCAB if separate else None,
+        pad_id=PAD,
+        d_model=draw(st.sampled_from([8, 12])),
+        encoder_layers=layers[0],
+        decoder_layers=layers[1],
+        num_heads=G * per_group,
+        num_kv_heads=G,
+        d_k=draw(st.sampled_from([None, 3])),
+        d_v=draw(st.sampled_from([None, 5])),
+        d_ff=draw(st.sampled_from([None, 10])),
+        activation=draw(st.sampled_from(["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"])),
+        bias=draw(st.booleans()),
+        norm=draw(st.sampled_from(["layer", "rms"])),
+        norm_placement=draw(st.sampled_from(["pre", "post"])),
+        norm_eps=draw(st.sampled_from([1e-5, 1e-12])),
+        final_norm=draw(st.sampled_from([None, True, False])),
+        embedding_norm=draw(st.booleans()),
+        shared_embeddings=shared,
+        embedding_scale=draw(st.booleans()),
+        output_bias=draw(st.booleans()),
+        positions=draw(st.sampled_from(["sinusoidal", "learned", "none"])),
+        max_positions=32,
+        position_layout=draw(st.sampled_from(["interleaved", "halves"])),
+        position_offset=draw(st.sampled_from([0, 2])),
+        dropout=0.3,
+        attention_dropout=0.2,
+        activation_dropout=0.1,
+    )
+    return TransformerConfig(**{**fields, **fixed})
+
+
+def model_of(config: TransformerConfig, seed: int = 0, dtype: torch.dtype = torch.float64) -> Transformer:
+    """Build a model for inference whose every parameter, biases and norms too, does something."""
+    torch.manual_seed(seed)
+    model = Transformer(config).to(dtype).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+def tokens(rows: int, length: int, vocab: int) -> Tensor:
+    """Draw tokens that are not padding."""
+    return torch.randint(1, vocab, (rows, length))

@@ -1,0 +1,91 @@
+"""The command line as a user meets it: a process, its output, its exit code."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regard import Transformer, TransformerConfig
+
+
+def regard(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "regard", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def check_refused(result: subprocess.CompletedProcess[str], code: int, *says: str) -> None:
+    assert result.returncode == code
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    for expected in says:
+        assert expected in result.stderr
+
+
+def test_explain_tells_the_worked_example() -> None:
+    result = regard("explain")
+    assert result.returncode == 0
+    for expected in ("0.506   0.186  0.307", "scores = Q × Kᵀ / √4", "softmax(scores)", "(T, T) = (3, 3)"):
+        assert expected in result.stdout
+
+
+def test_explain_takes_matrices_files_and_sentences(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("1 0\n0 1\n")
+    assert "0.731  0.269" in regard("explain", "--x", tmp_path / "x.txt", "--scale", "1").stdout
+    assert "0.731  0.269" in regard("explain", "--x", "1,0; 0,1", "--scale", "1").stdout
+    told = regard("explain", "the cat sat", "--causal").stdout
+    assert "-∞" in told
+    assert "sat" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--x", "1 2; 3"], "--x: row 2 has 1 numbers, the first row 2"),
+        (["--x", "1 two"], "row 1, '1 two', is not all numbers"),
+        (["--x", ";"], "--x holds no numbers"),
+        (["--w-q", "1 2"], "W_Q has 1 rows; X is 4 wide"),
+        (["a sentence", "--x", "1"], "a sentence or matrices, not both"),
+    ],
+)
+def test_explain_says_what_is_wrong(arguments: list[str], says: str) -> None:
+    check_refused(regard("explain", *arguments), 2, says)
+
+
+def test_describe(tmp_path: Path) -> None:
+    Transformer(TransformerConfig.preset("tiny", vocab_size=50)).save(tmp_path / "model")
+    from_disk, from_preset = (
+        regard("describe", tmp_path / "model"),
+        regard("describe", "--preset", "tiny", "--vocab-size", "50"),
+    )
+    assert from_disk.returncode == 0
+    assert from_disk.stdout == from_preset.stdout
+    assert "(B, 4, T, 32)" in from_disk.stdout
+    check_refused(regard("describe"), 2, "one of the two")
+    check_refused(regard("describe", "--preset", "huge"), 2, "'huge'", "tiny, small, base, big")
+    check_refused(regard("describe", tmp_path), 4, str(tmp_path / "config.json"), "missing")
+
+
+def test_convert(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="the peer is not installed")
+    config = transformers.BartConfig(
+        vocab_size=20, d_model=8, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16, decoder_ffn_dim=16,
+        encoder_attention_heads=2, decoder_attention_heads=2,
+    )  # fmt: skip
+    transformers.BartForConditionalGeneration(config).save_pretrained(tmp_path / "theirs")
+    assert regard("convert", tmp_path / "theirs", tmp_path / "ours").returncode == 0
+    assert Transformer.load(tmp_path / "ours").config.positions == "learned"
+    check_refused(regard("convert", tmp_path / "theirs", tmp_path / "ours"), 4, "already exists")
+    check_refused(regard("convert", tmp_path / "nowhere", tmp_path / "new"), 4, "nowhere is missing")
+    check_refused(regard("describe", tmp_path / "theirs"), 4, "regard convert")
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_unknown_verb_is_a_usage_error() -> None:
+    check_refused(regard("explian"), 2, "explain")
+
+
+def test_nothing_heavy_is_loaded_for_help() -> None:
+    script = "import sys, regard.cli; print('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout == "False\n"

@@ -1,0 +1,51 @@
+"""The smaller layers: dropout where the paper has it, norms, embeddings, positions."""
+
+import pytest
+import torch
+
+from regard import InputError, Transformer, TransformerConfig
+from regard.layers import Dropout, FeedForward, LayerNorm, RMSNorm, TokenEmbedding
+from regard.ops import layer_norm, rms_norm
+
+
+def test_d_ff_is_four_times_d_model_unless_given() -> None:
+    assert FeedForward(6).expand.weight.shape == (24, 6)
+    assert FeedForward(6, 10).expand.weight.shape == (10, 6)
+
+
+def test_norms_apply_their_equations() -> None:
+    x = torch.randn(2, 5)
+    norm, rms = LayerNorm(5, eps=0.3), RMSNorm(5, eps=0.2)
+    for parameter in (*norm.parameters(), *rms.parameters()):
+        torch.nn.init.normal_(parameter)
+    assert norm(x).equal(layer_norm(x, norm.weight, norm.bias, eps=0.3))
+    assert rms(x).equal(rms_norm(x, rms.weight, eps=0.2))
+
+
+def test_embeddings_are_scaled_by_the_root_of_the_width() -> None:
+    tokens = torch.tensor([[1, 2]])
+    scaled, plain = TokenEmbedding(5, 16), TokenEmbedding(5, 16, scaled=False)
+    torch.testing.assert_close(scaled(tokens), scaled.weight[tokens] * 4)
+    assert plain(tokens).equal(plain.weight[tokens])
+
+
+@pytest.mark.parametrize("field", ["dropout", "attention_dropout", "activation_dropout"])
+def test_each_dropout_acts_in_training_and_only_there(field: str) -> None:
+    rates = {"dropout": 0.0, field: 0.5}
+    model = Transformer(TransformerConfig.preset("tiny", vocab_size=9, **rates))
+    x = torch.tensor([[1, 2, 3]])
+    model.train()
+    assert not model(x, x).equal(model(x, x))
+    model.eval()
+    assert model(x, x).equal(model(x, x))
+
+
+def test_the_paper_drops_from_every_sublayer_and_from_the_embeddings() -> None:
+    model = Transformer(TransformerConfig.preset("tiny", vocab_size=9, dropout=0.25))
+    rates = [module.rate for module in model.modules() if isinstance(module, Dropout)]
+    assert rates == [0.25] * (2 + 4 * 2 + 4 * 3)
+
+
+def test_a_bad_rate_is_told() -> None:
+    with pytest.raises(InputError, match=r"1\.5"):
+        Dropout(1.5)

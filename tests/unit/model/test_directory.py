@@ -1,0 +1,123 @@
+"""The model directory: what is saved is what is loaded, and what is broken is told."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from safetensors.torch import load_file, save_file
+
+from regard import ModelError, Transformer, TransformerConfig
+from tests.strategies import VOCAB, configs, model_of, tokens
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    model_of(TransformerConfig.preset("tiny", vocab_size=VOCAB), dtype=torch.float32).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@settings(max_examples=30)
+@given(configs())
+@torch.no_grad()
+def test_a_saved_model_gives_the_same_logits(
+    tmp_path_factory: pytest.TempPathFactory, config: TransformerConfig
+) -> None:
+    path = tmp_path_factory.mktemp("saved") / "model"
+    model = model_of(config)
+    model.save(path)
+    loaded = Transformer.load(path)
+    assert loaded.config == config
+    assert not loaded.training
+    x = tokens(2, 4, min(config.source_size, VOCAB))
+    arguments = (x, x) if config.kind == "encoder-decoder" else (x,)
+    assert loaded(*arguments).equal(model(*arguments))
+
+
+def test_only_the_files_it_should_hold(saved: Path) -> None:
+    assert sorted(file.name for file in saved.iterdir()) == ["config.json", "model.safetensors"]
+    assert json.loads((saved / "config.json").read_text())["format"] == 1
+    assert list(saved.parent.iterdir()) == [saved]
+    umask = os.umask(0)
+    os.umask(umask)
+    assert saved.stat().st_mode & 0o777 == 0o777 & ~umask
+
+
+def test_saving_again_replaces_the_model_and_keeps_its_neighbours(saved: Path) -> None:
+    (saved / "tokenizer.json").write_text("{}")
+    (saved / "deeper").mkdir()
+    (saved / "deeper" / "file").write_text("kept")
+    other = model_of(TransformerConfig.preset("tiny", vocab_size=VOCAB, d_ff=64), dtype=torch.float32)
+    other.save(saved)
+    assert Transformer.load(saved).config.d_ff == 64
+    assert (saved / "tokenizer.json").read_text() == "{}"
+    assert (saved / "deeper" / "file").read_text() == "kept"
+    assert list(saved.parent.iterdir()) == [saved]
+
+
+def test_a_save_that_fails_leaves_the_old_model_whole(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {file.name: file.read_bytes() for file in saved.iterdir()}
+
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("regard.model.directory.save_file", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        Transformer(TransformerConfig.preset("tiny", vocab_size=VOCAB)).save(saved)
+    assert {file.name: file.read_bytes() for file in saved.iterdir()} == before
+    assert list(saved.parent.iterdir()) == [saved]
+
+
+def check_refused(path: Path, *says: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        Transformer.load(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    for expected in (str(path), *says):
+        assert expected in message
+
+
+def test_a_missing_directory_or_file(saved: Path, tmp_path: Path) -> None:
+    check_refused(tmp_path / "nowhere", "missing")
+    check_refused(saved / "config.json", "a file")
+    (saved / "model.safetensors").rename(tmp_path / "away")
+    check_refused(saved, "model.safetensors is missing")
+    (saved / "config.json").unlink()
+    check_refused(saved, "config.json is missing")
+
+
+@pytest.mark.parametrize("size", [0, 4, 5000])
+def test_truncated_weights(saved: Path, size: int) -> None:
+    content = (saved / "model.safetensors").read_bytes()
+    (saved / "model.safetensors").write_bytes(content[:size])
+    check_refused(saved, "model.safetensors is truncated or not a safetensors file")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('{"format": 1, "model": {', "not JSON"),
+        ("[1]", "JSON list"),
+        ('{"format": 2, "model": {}}', "format 2"),
+        ('{"model_type": "marian"}', "Hugging Face's for a marian model"),
+        ('{"format": 1}', "config.json"),
+        ('{"format": 1, "model": {"vocab_size": 23, "heads": 4}}', "heads is not a key it knows"),
+        ("\udcff", "cannot be read"),
+    ],
+)
+def test_a_foreign_or_broken_config(saved: Path, content: str, says: str) -> None:
+    (saved / "config.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    check_refused(saved, says)
+
+
+def test_weights_that_are_not_the_configurations(saved: Path) -> None:
+    weights = load_file(saved / "model.safetensors")
+    first, *rest = sorted(weights)
+    save_file({name: weights[name] for name in rest}, saved / "model.safetensors")
+    check_refused(saved, first, "missing from the weights")
+    save_file({**weights, "stranger": torch.ones(1)}, saved / "model.safetensors")
+    check_refused(saved, "stranger is in the weights")
+    save_file({**weights, first: torch.ones(3, 3)}, saved / "model.safetensors")
+    check_refused(saved, first, "(3, 3)")

@@ -1,0 +1,251 @@
+"""Every path of attention against a float64 reference, forward and backward."""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import regard
+from regard.errors import InputError
+from regard.ops import Causal, KeyLengths, Mask, explicit_attention, fused_attention
+from regard.ops.fused import open_empty_rows
+from regard.ops.masks import as_mask, fitted_mask
+from tests.reference import reference_attention
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 3e-2}
+
+
+@dataclass
+class Case:
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Mask | Tensor | None
+    causal: bool
+    bias: Tensor | None
+    scale: float | None
+
+    @property
+    def described(self) -> Mask | None:
+        B, H, T, _ = self.query.shape
+        mask = None if self.mask is None else fitted_mask(as_mask(self.mask), (B, H, T, self.key.size(2)), 4)
+        if not self.causal:
+            return mask
+        return Causal() if mask is None else mask & Causal()
+
+    def reference(self) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """Output, weights and gradients in float64."""
+        T, S = self.query.size(2), self.key.size(2)
+        leaves = [x.detach().double().requires_grad_() for x in (self.query, self.key, self.value)]
+        allowed = torch.ones(1, 1, T, S, dtype=torch.bool)
+        if self.described is not None:
+            allowed = allowed & self.described.dense(T, S)
+        bias = torch.zeros(1, 1, T, S) if self.bias is None else self.bias
+        scale = self.query.size(-1) ** -0.5 if self.scale is None else self.scale
+        output, weights = reference_attention(*leaves, allowed, bias.double(), scale)
+        return output.detach(), weights.detach(), self.gradients(output, leaves)
+
+    def gradients(self, output: Tensor, leaves: list[Tensor]) -> tuple[Tensor, ...]:
+        direction = torch.linspace(-1, 1, output.numel()).reshape(output.shape).to(output.dtype)
+        loss = (output * direction).sum() + sum(leaf.sum() * 0 for leaf in leaves)
+        return torch.autograd.grad(loss, leaves)
+
+
+@st.composite
+def cases(draw: st.DrawFn, dtype: torch.dtype = torch.float32) -> Case:
+    B, T, S = (draw(st.integers(0, 3)), draw(st.integers(0, 6)), draw(st.integers(0, 6)))
+    G, per_group = draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    H, K, V = G * per_group, draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    if draw(st.booleans()):
+        S = T  # where the causal mask has a kernel of its own
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+
+    def normal(*shape: int) -> Tensor:
+        return (2 * torch.randn(*shape, generator=generator)).to(dtype).requires_grad_()
+
+    def coins(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=generator) < draw(st.sampled_from([0.0, 0.3, 0.8]))
+
+    lengths = torch.randint(0, S + 1, (B,), generator=generator)
+    mask: Mask | Tensor | None = draw(
+        st.sampled_from(
+            [
+                None,
+                coins(T, S),
+                coins(B, 1, 1, S),
+                coins(B, 1, T, S),
+                coins(1, H, T, S),
+                coins(B, H, T, S),
+                KeyLengths(lengths),
+                Causal(lengths),
+                Causal() & coins(B, 1, 1, S),
+                KeyLengths(lengths) | coins(T, S),
+                coins(T, S) & KeyLengths(lengths),
+            ]
+        )
+    )
+    bias = None
+    if draw(st.booleans()):
+        bias = torch.randn(*draw(st.sampled_from([(T, S), (1, H, T, S), (B, 1, T, S)])), generator=generator)
+        bias = bias.masked_fill(coins(*bias.shape), -math.inf).to(dtype)
+    return Case(
+        normal(B, H, T, K),
+        normal(B, G, S, K),
+        normal(B, G, S, V),
+        mask,
+        draw(st.booleans()),
+        bias,
+        draw(st.sampled_from([None, 1.0, 0.3])),
+    )
+
+
+def check_close(actual: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
+    assert not actual.isnan().any()
+    assert actual.shape == expected.shape
+    largest = max(1.0, expected.abs().max().item()) if expected.numel() else 1.0
+    assert (actual.double() - expected).abs().le(TOLERANCE[dtype] * largest).all()
+
+
+def check_case(case: Case, dtype: torch.dtype) -> None:
+    expected, expected_weights, expected_gradients = case.reference()
+    leaves = [case.query, case.key, case.value]
+    scale = case.query.size(-1) ** -0.5 if case.scale is None else case.scale
+    options = dict(causal=case.causal, bias=case.bias, scale=case.scale)
+    with_weights, weights = regard.attention(*leaves, case.mask, **options, return_weights=True)  # type: ignore[arg-type]
+    bias = None if case.bias is None else case.bias.reshape((1,) * (4 - case.bias.dim()) + case.bias.shape)
+    for output in (
+        regard.attention(*leaves, case.mask, **options),  # type: ignore[arg-type]
+        with_weights,
+        explicit_attention(*leaves, case.described, bias, scale=scale)[0],
+        fused_attention(*leaves, case.described, bias, scale=scale),
+    ):
+        check_close(output, expected, dtype)
+        gradients = case.gradients(output, leaves)
+        for actual, wanted in zip(gradients, expected_gradients, strict=True):
+            check_close(actual, wanted, dtype)
+        saw_nothing = expected_weights.sum(-1) == 0
+        assert (output[saw_nothing] == 0).all()
+        assert (gradients[0][saw_nothing] == 0).all()
+    check_close(weights, expected_weights, dtype)
+
+
+@given(cases(dtype=torch.float32))
+def test_every_path_gives_the_reference_in_float32(case: Case) -> None:
+    check_case(case, torch.float32)
+
+
+@given(cases(dtype=torch.float64))
+def test_every_path_gives_the_reference_in_float64(case: Case) -> None:
+    check_case(case, torch.float64)
+
+
+@given(cases(dtype=torch.bfloat16))
+def test_every_path_gives_the_reference_in_bfloat16(case: Case) -> None:
+    check_case(case, torch.bfloat16)
+
+
+@pytest.mark.parametrize("length", [130, 600, 1100])
+def test_fully_masked_blocks_of_long_sequences_stay_finite(length: int) -> None:
+    """The fused kernel works in blocks; rows and whole blocks that see nothing must not leak NaN into others."""
+    leaves = [torch.randn(2, 2, length, 8, requires_grad=True) for _ in range(3)]
+    mask = torch.ones(2, 1, length, length, dtype=torch.bool)
+    mask[0, :, length // 3 : length // 2] = False
+    mask[1, :, :, : length - 5] = False
+    fused = regard.attention(*leaves, mask, causal=True)  # type: ignore[misc]
+    explicit, _ = regard.attention(*leaves, mask, causal=True, return_weights=True)  # type: ignore[misc]
+    torch.testing.assert_close(fused, explicit, atol=1e-5, rtol=0)
+    fused_gradients = torch.autograd.grad(fused.square().sum(), leaves)
+    explicit_gradients = torch.autograd.grad(explicit.square().sum(), leaves)
+    for actual, expected in zip(fused_gradients, explicit_gradients, strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
+    assert (fused[0, :, length // 3 : length // 2] == 0).all()
+
+
+def test_the_third_notes_example_has_the_right_scores() -> None:
+    X = torch.tensor([[1.0, 0, 1, 0], [0, 1, 0, 1], [1, 1, 0, 0]])
+    _, weights = regard.attention(X, X, X, return_weights=True)
+    scores = torch.tensor([[1, 0, 0.5], [0, 1, 0.5], [0.5, 0.5, 1]])
+    torch.testing.assert_close(weights, scores.softmax(-1))
+
+
+def test_ranks_two_and_three_are_rank_four_with_one_head() -> None:
+    q, k, v = torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
+    mask = torch.rand(2, 3, 5) > 0.3
+    expected = regard.attention(q[:, None], k[:, None], v[:, None], mask[:, None])[:, 0]
+    torch.testing.assert_close(regard.attention(q, k, v, mask), expected)
+    torch.testing.assert_close(regard.attention(q[0], k[0], v[0], mask[0]), expected[0])
+
+
+def test_a_padding_mask_fits_queries_with_and_without_heads() -> None:
+    tokens = torch.tensor([[5, 6, 7, 0], [5, 0, 0, 0]])
+    q, k, v = (torch.randn(2, 4, 8) for _ in range(3))
+    mask = regard.padding_mask(tokens, 0)
+    expected = regard.attention(q[1], k[1, :1], v[1, :1])
+    torch.testing.assert_close(regard.attention(q, k, v, mask)[1], expected)
+
+
+def test_dropout_keeps_the_mean_and_leaves_the_returned_weights_whole() -> None:
+    q, k, v = torch.randn(1, 1, 4, 8), torch.randn(1, 1, 6, 8), torch.ones(1, 1, 6, 3)
+    outputs = torch.stack([regard.attention(q, k, v, dropout=0.5) for _ in range(2000)])
+    assert (outputs.mean(0) - 1).abs().max() < 0.05
+    assert outputs.std() > 0.1
+    _, weights = regard.attention(q, k, v, dropout=0.5, return_weights=True)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 1, 4))
+
+
+def test_rows_that_see_nothing_are_opened_and_named() -> None:
+    allowed = torch.tensor([[True, False], [False, False]])
+    opened, nothing = open_empty_rows(allowed)
+    assert opened.tolist() == [[True, False], [True, True]]
+    assert nothing.tolist() == [[False], [True]]
+    additive = torch.zeros(2, 2).masked_fill(~allowed, -math.inf)
+    opened, nothing = open_empty_rows(additive)
+    assert opened.tolist() == [[0.0, -math.inf], [0.0, 0.0]]
+    assert nothing.tolist() == [[False], [True]]
+
+
+def test_gradients_of_gradients_on_the_explicit_path() -> None:
+    leaves = tuple(torch.randn(1, 1, 3, 2, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    mask = torch.tensor([[True, False, True], [False, False, False], [True, True, True]])
+    assert torch.autograd.gradgradcheck(lambda q, k, v: regard.attention(q, k, v, mask, return_weights=True), leaves)
+
+
+T4 = (2, 3, 5, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (dict(query=(5,)), r"\(5,\)"),
+        (dict(query=(2, 3, 5, 6)), "6 wide and keys 4"),
+        (dict(value=(2, 3, 6, 4)), r"key \(2, 3, 5, 4\), value \(2, 3, 6, 4\)"),
+        (dict(query=(1, 3, 5, 4)), "queries have 1 rows and keys 2"),
+        (dict(query=(2, 4, 5, 4)), "4 query heads cannot share 3"),
+        (dict(mask=torch.zeros(5, 5)), "bias="),
+        (dict(mask=torch.ones(5, 5, dtype=torch.int64)), r"torch.int64; pass mask.bool\(\)"),
+        (dict(mask=torch.ones(5, 4, dtype=torch.bool)), r"\(5, 4\) does not broadcast to .* \(2, 3, 5, 5\)"),
+        (dict(mask=Causal() & torch.ones(7, dtype=torch.bool)), r"\(7,\) does not broadcast"),
+        (dict(mask=KeyLengths(torch.tensor([1, 2, 3]))), r"shape \(3,\); the batch has 2 rows"),
+        (dict(mask=[True]), "got list"),
+        (dict(bias=torch.ones(5, 5, dtype=torch.bool)), "torch.bool; pass a boolean mask as mask="),
+        (dict(bias=torch.ones(3, 5)), r"bias of shape \(3, 5\)"),
+        (dict(dropout=1.0), "dropout is 1.0"),
+    ],
+)
+def test_bad_input_is_told_by_what_it_is(arguments: dict, says: str) -> None:
+    shapes = {name: arguments.pop(name, T4) for name in ("query", "key", "value")}
+    tensors = {name: torch.randn(shape) for name, shape in shapes.items()}
+    with pytest.raises(InputError, match=says):
+        regard.attention(**tensors, **arguments)
+
+
+def test_types_that_differ_are_told() -> None:
+    x = torch.randn(2, 3)
+    with pytest.raises(InputError, match="torch.float64"):
+        regard.attention(x.double(), x, x)
+    with pytest.raises(InputError, match="torch.int64"):
+        regard.attention(x.long(), x.long(), x.long())

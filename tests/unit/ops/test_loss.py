@@ -1,0 +1,52 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.ops import label_smoothed_cross_entropy
+
+
+def written_out(logits: Tensor, targets: Tensor, smoothing: float, pad_id: int | None) -> Tensor:
+    W = logits.size(-1)
+    losses = []
+    for row, target in zip(logits.reshape(-1, W), targets.flatten().tolist(), strict=True):
+        if target == pad_id:
+            losses.append(torch.zeros((), dtype=logits.dtype))
+            continue
+        wanted = torch.full((W,), smoothing / W, dtype=logits.dtype)
+        wanted[target] += 1 - smoothing
+        losses.append(-(wanted * (row - row.exp().sum().log())).sum())
+    return torch.stack(losses).view(targets.shape)
+
+
+@given(st.integers(2, 7), st.floats(0, 0.9), st.sampled_from([None, 0, 1]), st.integers(0, 100))
+def test_the_loss_is_its_equation_over_real_tokens(W: int, smoothing: float, pad_id: int | None, seed: int) -> None:
+    torch.manual_seed(seed)
+    logits = torch.randn(2, 3, W, dtype=torch.float64)
+    targets = torch.randint(0, W, (2, 3))
+    expected = written_out(logits, targets, smoothing, pad_id)
+    options = dict(smoothing=smoothing, pad_id=pad_id)
+    count = 6 if pad_id is None else int((targets != pad_id).sum())
+    for reduction, value in (("none", expected), ("sum", expected.sum()), ("mean", expected.sum() / max(count, 1))):
+        actual = label_smoothed_cross_entropy(logits, targets, **options, reduction=reduction)  # type: ignore[arg-type]
+        torch.testing.assert_close(actual, value)
+
+
+def test_a_batch_of_padding_has_no_loss_and_no_gradient() -> None:
+    logits = torch.randn(1, 2, 4, requires_grad=True)
+    loss = label_smoothed_cross_entropy(logits, torch.zeros(1, 2, dtype=torch.int64), pad_id=0)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert loss.item() == 0
+    assert gradient.equal(torch.zeros(1, 2, 4))
+
+
+def test_bad_targets_are_told() -> None:
+    logits = torch.randn(1, 2, 4)
+    with pytest.raises(InputError, match=r"\(1, 3\)"):
+        label_smoothed_cross_entropy(logits, torch.zeros(1, 3, dtype=torch.int64))
+    with pytest.raises(InputError, match="up to 9, beyond a vocabulary of 4"):
+        label_smoothed_cross_entropy(logits, torch.tensor([[1, 9]]))
+    with pytest.raises(InputError, match=r"1\.5"):
+        label_smoothed_cross_entropy(logits, torch.tensor([[1, 1]]), smoothing=1.5)

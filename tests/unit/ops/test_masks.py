@@ -1,0 +1,76 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import regard
+from regard.errors import InputError
+from regard.ops import Causal, KeyLengths, bidirectional_mask
+from regard.ops.masks import kernel_mask
+
+CPU = torch.device("cpu")
+
+
+@given(st.integers(0, 8), st.integers(0, 8))
+def test_causal_masks_are_aligned_to_the_end(T: int, S: int) -> None:
+    mask = regard.causal_mask(T, S)
+    assert mask.shape == (T, S)
+    assert mask.dtype == torch.bool
+    for t in range(T):
+        for s in range(S):
+            assert mask[t, s].item() == (s <= t + S - T)
+
+
+def test_a_causal_mask_is_square_unless_told() -> None:
+    assert regard.causal_mask(3).equal(torch.ones(3, 3).tril().bool())
+
+
+def test_padding_is_hidden_wherever_it_stands() -> None:
+    tokens = torch.tensor([[7, 0, 8], [0, 0, 0]])
+    assert regard.padding_mask(tokens, 0).tolist() == [[[[True, False, True]]], [[[False, False, False]]]]
+    assert regard.padding_mask(tokens[0], 0).tolist() == [[True, False, True]]
+
+
+def test_masks_compose() -> None:
+    tokens = torch.tensor([[7, 8, 0]])
+    both = regard.causal_mask(3) & regard.padding_mask(tokens, 0)
+    assert both[0, 0].tolist() == [[True, False, False], [True, True, False], [True, True, False]]
+    assert (bidirectional_mask(3) & both).equal(both)
+
+
+def test_descriptions_compose_like_the_tensors_they_describe() -> None:
+    lengths = torch.tensor([1, 3])
+    dense = regard.causal_mask(3)
+    keys = KeyLengths(lengths).dense(3, 3)
+    assert (Causal() & KeyLengths(lengths)).dense(3, 3).equal(dense & keys)
+    assert (Causal() | KeyLengths(lengths)).dense(3, 3).equal(dense | keys)
+    assert (dense & KeyLengths(lengths)).dense(3, 3).equal(dense & keys)
+    assert (dense | KeyLengths(lengths)).dense(3, 3).equal(dense | keys)
+
+
+def test_rows_stand_at_their_own_positions() -> None:
+    mask = Causal(torch.tensor([0, 2])).dense(2, 4)
+    assert mask[0, 0].tolist() == [[True, False, False, False], [True, True, False, False]]
+    assert mask[1, 0].tolist() == [[True, True, True, False], [True, True, True, True]]
+
+
+def test_a_kernel_gets_a_flag_for_what_it_knows_and_a_small_tensor_for_the_rest() -> None:
+    lengths = KeyLengths(torch.tensor([2, 3]))
+    assert kernel_mask(None, 3, 3, CPU) == (False, None)
+    assert kernel_mask(Causal(), 3, 3, CPU) == (True, None)
+    assert kernel_mask(Causal(), 1, 5, CPU) == (False, None)
+    causal, rest = kernel_mask(Causal() & lengths, 3, 3, CPU)
+    assert causal
+    assert rest is not None
+    assert rest.shape == (2, 1, 1, 3)
+    causal, rest = kernel_mask(Causal(), 2, 3, CPU)
+    assert not causal
+    assert rest is not None
+    assert rest.equal(regard.causal_mask(2, 3))
+
+
+def test_bad_sizes_are_told() -> None:
+    with pytest.raises(InputError, match="-1 queries"):
+        regard.causal_mask(-1)
+    with pytest.raises(InputError, match=r"\(1, 2, 3\)"):
+        regard.padding_mask(torch.zeros(1, 2, 3, dtype=torch.int64), 0)

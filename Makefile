@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-slow check format bench bench-model clean
+.PHONY: help demo test test-slow check format docs bench bench-model clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -34,6 +34,9 @@ test-slow: $(READY)  ## proof that takes minutes
 format: $(READY)  ## put the format right
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(READY)  ## draw the pictures of the documentation
+	$(BIN)/python docs/pictures.py
 
 bench: bench-model  ## all benchmarks, results into benchmarks/results
 

@@ -1,0 +1,1 @@
+"""Measurements beside peers. Results, with the command that made them, are in `results/`."""

@@ -56,7 +56,7 @@ def alternate(contestants: list[Contestant], rounds: int, threads: int) -> None:
 
 
 def ratios(contestant: Contestant, peer: Contestant, measure: str) -> tuple[float, float, float]:
-    """How many times as fast as the peer: the median over the rounds, each a pair of neighbours in time, and the ends."""
+    """How many times as fast as the peer: the median of the rounds' ratios, the smallest and the largest."""
     paired = [peer.rounds[i][measure] / row[measure] for i, row in enumerate(contestant.rounds)]
     return statistics.median(paired), min(paired), max(paired)
 

@@ -58,7 +58,7 @@ def learn(
         shifted = torch.cat([torch.full((len(words), 1), START), target[:, :-1]], dim=1)
         loss = regard.label_smoothed_cross_entropy(model(source, shifted), target, pad_id=PAD)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if report is not None and step % 50 == 0:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.alternating import KEEP_MEMORY, Contestant, alternate, machine, ratios
 
-ROUNDS = 7
+ROUNDS = 6
 
 
 def main() -> None:
@@ -31,8 +31,8 @@ def main() -> None:
         "",
         "Forward, loss and backward of a base-like model (6+6 layers, d_model 512, d_ff 2048, 8 heads, vocabulary",
         "10,000, dropout 0.1, label smoothing 0.1) on 16 × 64 tokens, float32; nobody drops from attention weights or",
-        f"hidden layers. {ROUNDS} rounds of fresh processes in turns, each the median of 6 steps. `memory kept`: glibc's",
-        "allocator is told to keep its memory. Ratios are medians over the rounds, with the smallest and the largest.",
+        f"hidden layers. {ROUNDS} rounds of fresh processes in turns, each the median of 6 steps. `memory kept`: the",
+        "allocator of glibc is told to keep its memory. Ratios are medians over the rounds (smallest-largest).",
         "",
         "| model | seconds a step | fastest-slowest round |",
         "| --- | --- | --- |",
@@ -53,7 +53,7 @@ def main() -> None:
         "",
         "## Fused attention",
         "",
-        "`regard.attention` and `F.scaled_dot_product_attention`, called in turns in one process, d_k = d_v = 64, float32.",
+        "`regard.attention` and `F.scaled_dot_product_attention`, in turns in one process, d_k = d_v = 64, float32.",
         "",
         "| shape | regard, ms | torch, ms | regard / torch |",
         "| --- | --- | --- | --- |",

@@ -19,6 +19,12 @@ class ConfigError(RegardError):
     exit_code = 2
 
 
+class DataError(RegardError):
+    """Data that cannot be read, or is not what it is said to be."""
+
+    exit_code = 3
+
+
 class ModelError(RegardError):
     """A model on disk that cannot be read, or is not what its configuration says."""
 

@@ -9,6 +9,21 @@ from pathlib import Path
 
 
 @contextmanager
+def replaced_file(path: Path) -> Iterator[Path]:
+    """Yield a path beside `path` to write to; it takes the place of `path` once the block has ended well."""
+    path = path.absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.writing-{os.getpid()}")
+    try:
+        yield beside
+        _flush_to_disk(beside)
+        beside.replace(path)
+        _flush_to_disk(path.parent)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
 def replaced_directory(path: Path) -> Iterator[Path]:
     """Yield a fresh directory that takes the place of `path` once the block has ended well.
 

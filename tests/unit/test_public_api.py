@@ -20,4 +20,4 @@ def test_every_public_name_is_there_and_documented(name: str) -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="translator"):
-        _ = regard.translator  # type: ignore[attr-defined]
+        _ = regard.translator

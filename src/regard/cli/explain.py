@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
     from torch import Tensor
 
@@ -26,6 +27,8 @@ def explain(
     seed: Annotated[int, typer.Option(help="What a sentence's embeddings and projections are drawn from.")] = 0,
 ) -> None:
     """Tell self-attention step by step: symbols, shapes, numbers. Without arguments, a worked example."""
+    from rich.console import Console
+
     from regard.errors import InputError
     from regard.inspection import EXAMPLE, explain_matrices, explain_sentence, worked_example
 
@@ -41,7 +44,7 @@ def explain(
         told = explain_matrices(X, read["--w-q"], read["--w-k"], read["--w-v"], causal=causal, scale=scale)
     else:
         told = worked_example()
-    _show(told)
+    show(told, Console(highlight=False))
 
 
 def _matrix(name: str, text: str) -> "Tensor":
@@ -71,17 +74,16 @@ def _matrix(name: str, text: str) -> "Tensor":
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def _show(told: "Explanation") -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
+def show(told: "Explanation", console: "Console") -> None:
+    """Print every step as a heading and a table, the weights as a heat map."""
     console.print("\n[bold]softmax(QKᵀ/√d_k + M) V[/], step by step\n")
     for number, step in enumerate(told.steps, 1):
         shape = f"{step.shape} = {tuple(step.value.shape)}"
         console.print(f"[bold]{number}. {step.symbol}[/] = {step.equation}   [dim]{shape}[/]   {step.meaning}")
         console.print(_table(step, told.tokens))
+        console.print()
     if told.remark:
-        console.print(told.remark + "\n", style="italic")
+        console.print(told.remark, style="italic", end="\n\n")
 
 
 def _table(step: "Step", tokens: list[str]) -> "Table":

@@ -1,6 +1,6 @@
 """Self-attention on a few small matrices, computed by the library's own functions and kept step by step."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from zlib import crc32
 
 import torch
@@ -74,8 +74,9 @@ def explain_sentence(
         Step("P", "sin, cos(pos / 10000^(2i/d_model))", "where they stand", "(T, D)", P),
     ]
     told = explain_matrices(X + P, W_Q, W_K, W_V, tokens=words, causal=causal, scale=scale)
-    renamed = Step("X + P", "X + P", "the input of the first layer", "(T, D)", X + P)
-    return Explanation(words, [*before, renamed, *told.steps[1:]])
+    sum_of_both = Step("H", "X + P", "the input of the first layer", "(T, D)", X + P)
+    projections = [replace(step, equation=step.equation.replace("X", "H")) for step in told.steps[1:4]]
+    return Explanation(words, [*before, sum_of_both, *projections, *told.steps[4:]])
 
 
 def explain_matrices(
@@ -94,7 +95,7 @@ def explain_matrices(
     T, D = X.shape
     tokens = [str(t + 1) for t in range(T)] if tokens is None else tokens
     projected = {}
-    steps = [Step("X", "X", "one row a token, one column a feature", "(T, D)", X)]
+    steps = [Step("X", "the input", "one row a token, one column a feature", "(T, D)", X)]
     for name, W, why in (
         ("Q", W_Q, "what a token looks for"),
         ("K", W_K, "what it is found by"),

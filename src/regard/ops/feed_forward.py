@@ -13,7 +13,7 @@ from regard.ops.dropout import dropout as apply_dropout
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"]
 
 _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
+    "relu": F.relu_,  # in place of the projection that it is given, which nothing else needs
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "silu": F.silu,
@@ -28,7 +28,7 @@ def is_gated(activation: Activation) -> bool:
 
 
 def activation_function(activation: Activation) -> Callable[[Tensor], Tensor]:
-    """Give the function of one tensor that an activation applies; a gated one applies it to its gate."""
+    """Give the function of one tensor that an activation applies, to its gate if it has one; it may work in place."""
     if activation not in _FUNCTIONS:
         raise InputError(f"activation {activation!r} is not known; it is one of {', '.join(get_args(Activation))}")
     return _FUNCTIONS[activation]

@@ -27,7 +27,7 @@ def test_what_is_told_is_what_attention_computes() -> None:
 def test_equal_words_have_equal_embeddings_and_different_places() -> None:
     told = values(explain_sentence("the cat the dog"))
     assert told["X"][0].equal(told["X"][2])
-    assert not told["X + P"][0].equal(told["X + P"][2])
+    assert not told["H"][0].equal(told["H"][2])
     torch.testing.assert_close(told["weights"].sum(-1), torch.ones(4, dtype=torch.float64))
 
 

@@ -19,7 +19,7 @@ def start(model: Transformer, source: Tensor) -> DecoderCache:
 
 
 def full(model: Transformer, source: Tensor, target: Tensor) -> Tensor:
-    return model(source, target) if model.encoder is not None else model(target)
+    return model.forward(source, target) if model.encoder is not None else model.forward(target)
 
 
 @settings(max_examples=150)

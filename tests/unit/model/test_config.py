@@ -38,7 +38,7 @@ def test_configs_are_frozen_and_presets_take_changes() -> None:
     assert (config.d_model, config.dropout) == (512, 0.2)
     assert config == TransformerConfig(vocab_size=10, d_ff=2048, dropout=0.2)
     with pytest.raises(Exception, match="frozen"):
-        config.d_model = 3
+        config.d_model = 3  # type: ignore[misc]
     with pytest.raises(ConfigError, match="'huge'.*tiny, small, base, big"):
         TransformerConfig.preset("huge", vocab_size=10)
     with pytest.raises(ConfigError, match="vocab_size is missing"):

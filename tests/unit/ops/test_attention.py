@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from regard.ops.masks import as_mask, fitted_mask
 from tests.reference import reference_attention
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 3e-2}
+
+Leaves = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass
@@ -40,16 +43,16 @@ class Case:
     def reference(self) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
         """Output, weights and gradients in float64."""
         T, S = self.query.size(2), self.key.size(2)
-        leaves = [x.detach().double().requires_grad_() for x in (self.query, self.key, self.value)]
+        query, key, value = (x.detach().double().requires_grad_() for x in (self.query, self.key, self.value))
         allowed = torch.ones(1, 1, T, S, dtype=torch.bool)
         if self.described is not None:
             allowed = allowed & self.described.dense(T, S)
         bias = torch.zeros(1, 1, T, S) if self.bias is None else self.bias
         scale = self.query.size(-1) ** -0.5 if self.scale is None else self.scale
-        output, weights = reference_attention(*leaves, allowed, bias.double(), scale)
-        return output.detach(), weights.detach(), self.gradients(output, leaves)
+        output, weights = reference_attention(query, key, value, allowed, bias.double(), scale)
+        return output.detach(), weights.detach(), self.gradients(output, (query, key, value))
 
-    def gradients(self, output: Tensor, leaves: list[Tensor]) -> tuple[Tensor, ...]:
+    def gradients(self, output: Tensor, leaves: Leaves) -> tuple[Tensor, ...]:
         direction = torch.linspace(-1, 1, output.numel()).reshape(output.shape).to(output.dtype)
         loss = (output * direction).sum() + sum(leaf.sum() * 0 for leaf in leaves)
         return torch.autograd.grad(loss, leaves)
@@ -112,13 +115,13 @@ def check_close(actual: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
 
 def check_case(case: Case, dtype: torch.dtype) -> None:
     expected, expected_weights, expected_gradients = case.reference()
-    leaves = [case.query, case.key, case.value]
+    leaves = (case.query, case.key, case.value)
     scale = case.query.size(-1) ** -0.5 if case.scale is None else case.scale
-    options = dict(causal=case.causal, bias=case.bias, scale=case.scale)
-    with_weights, weights = regard.attention(*leaves, case.mask, **options, return_weights=True)  # type: ignore[arg-type]
+    options: dict[str, Any] = dict(causal=case.causal, bias=case.bias, scale=case.scale)
+    with_weights, weights = regard.attention(*leaves, case.mask, **options, return_weights=True)
     bias = None if case.bias is None else case.bias.reshape((1,) * (4 - case.bias.dim()) + case.bias.shape)
     for output in (
-        regard.attention(*leaves, case.mask, **options),  # type: ignore[arg-type]
+        regard.attention(*leaves, case.mask, **options),
         with_weights,
         explicit_attention(*leaves, case.described, bias, scale=scale)[0],
         fused_attention(*leaves, case.described, bias, scale=scale),
@@ -151,12 +154,12 @@ def test_every_path_gives_the_reference_in_bfloat16(case: Case) -> None:
 @pytest.mark.parametrize("length", [130, 600, 1100])
 def test_fully_masked_blocks_of_long_sequences_stay_finite(length: int) -> None:
     """The fused kernel works in blocks; rows and whole blocks that see nothing must not leak NaN into others."""
-    leaves = [torch.randn(2, 2, length, 8, requires_grad=True) for _ in range(3)]
+    query, key, value = leaves = torch.randn(3, 2, 2, length, 8).requires_grad_().unbind()
     mask = torch.ones(2, 1, length, length, dtype=torch.bool)
     mask[0, :, length // 3 : length // 2] = False
     mask[1, :, :, : length - 5] = False
-    fused = regard.attention(*leaves, mask, causal=True)  # type: ignore[misc]
-    explicit, _ = regard.attention(*leaves, mask, causal=True, return_weights=True)  # type: ignore[misc]
+    fused = regard.attention(query, key, value, mask, causal=True)
+    explicit, _ = regard.attention(query, key, value, mask, causal=True, return_weights=True)
     torch.testing.assert_close(fused, explicit, atol=1e-5, rtol=0)
     fused_gradients = torch.autograd.grad(fused.square().sum(), leaves)
     explicit_gradients = torch.autograd.grad(explicit.square().sum(), leaves)
@@ -236,9 +239,9 @@ T4 = (2, 3, 5, 4)
         (dict(dropout=1.0), "dropout is 1.0"),
     ],
 )
-def test_bad_input_is_told_by_what_it_is(arguments: dict, says: str) -> None:
+def test_bad_input_is_told_by_what_it_is(arguments: dict[str, Any], says: str) -> None:
     shapes = {name: arguments.pop(name, T4) for name in ("query", "key", "value")}
-    tensors = {name: torch.randn(shape) for name, shape in shapes.items()}
+    tensors: dict[str, Any] = {name: torch.randn(shape) for name, shape in shapes.items()}
     with pytest.raises(InputError, match=says):
         regard.attention(**tensors, **arguments)
 

@@ -17,8 +17,8 @@ LENGTHS = torch.tensor([T, 100])
 def largest_allocation(work: Callable[[], Any]) -> int:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         work()
-    events = profiled.profiler.kineto_results.events()  # type: ignore[union-attr]
-    return max(event.nbytes() for event in events if event.name() == "[memory]")
+    events: Any = profiled.profiler
+    return max(int(event.nbytes()) for event in events.kineto_results.events() if event.name() == "[memory]")
 
 
 @pytest.mark.parametrize("widths", [(32, 32), (32, 16), (16, 32)], ids=lambda w: f"d_k={w[0]},d_v={w[1]}")

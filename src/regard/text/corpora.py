@@ -1,0 +1,129 @@
+"""Where pairs of texts come from: two parallel files, columns of a table, fields of JSON lines; plain or gzip."""
+
+import gzip
+import json
+from abc import abstractmethod
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from regard.configs import Config
+from regard.errors import DataError
+
+Pair = tuple[str, str]
+
+
+class Corpus(Config):
+    """A source of pairs, read as a stream: memory does not grow with its size."""
+
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    """How often its pairs are seen in an epoch, beside those of other corpora."""
+
+    @abstractmethod
+    def pairs(self) -> Iterator[Pair]:
+        """Read the pairs in order."""
+
+    @abstractmethod
+    def files(self) -> list[Path]:
+        """Name the files that they are read from."""
+
+    def made_by(self) -> str:
+        """Name what decides about the pairs beside the files and the fields: nothing, for what is read from disk."""
+        return ""
+
+
+class ParallelFiles(Corpus):
+    """Line n of one file is the source of line n of the other."""
+
+    kind: Literal["parallel"] = "parallel"
+    source: Path
+    target: Path
+
+    def pairs(self) -> Iterator[Pair]:
+        """Read both files side by side."""
+        number = 0
+        for number, (source, target) in enumerate(zip_longest(read_lines(self.source), read_lines(self.target)), 1):
+            if source is None or target is None:
+                short, long = (self.source, self.target) if source is None else (self.target, self.source)
+                raise DataError(
+                    f"{short} ends after line {number - 1}, {long} goes on; parallel files have as many lines"
+                )
+            yield source, target
+
+    def files(self) -> list[Path]:
+        """Name the two files."""
+        return [self.source, self.target]
+
+
+class TabSeparated(Corpus):
+    """Two columns of a table whose columns are separated by tabs, counted from 1."""
+
+    kind: Literal["tsv"] = "tsv"
+    path: Path
+    source_column: Annotated[int, Field(ge=1)] = 1
+    target_column: Annotated[int, Field(ge=1)] = 2
+
+    def pairs(self) -> Iterator[Pair]:
+        """Read the two columns of each line."""
+        needed = max(self.source_column, self.target_column)
+        for number, line in enumerate(read_lines(self.path), 1):
+            cells = line.split("\t")
+            if len(cells) < needed:
+                raise DataError(f"{self.path}, line {number} has {len(cells)} columns; column {needed} was asked for")
+            yield cells[self.source_column - 1], cells[self.target_column - 1]
+
+    def files(self) -> list[Path]:
+        """Name the file."""
+        return [self.path]
+
+
+class JsonLines(Corpus):
+    """Two fields of the objects of a file that has one on each line."""
+
+    kind: Literal["jsonl"] = "jsonl"
+    path: Path
+    source_field: str
+    target_field: str
+
+    def pairs(self) -> Iterator[Pair]:
+        """Read the two fields of each object."""
+        for number, line in enumerate(read_lines(self.path), 1):
+            try:
+                content = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise DataError(f"{self.path}, line {number} is not JSON: {error.msg}") from None
+            yield self._field(content, self.source_field, number), self._field(content, self.target_field, number)
+
+    def files(self) -> list[Path]:
+        """Name the file."""
+        return [self.path]
+
+    def _field(self, content: object, name: str, number: int) -> str:
+        if not isinstance(content, dict) or name not in content:
+            raise DataError(f"{self.path}, line {number} has no field {name!r}")
+        value = content[name]
+        if not isinstance(value, str):
+            raise DataError(f"{self.path}, line {number}: field {name!r} is {type(value).__name__}, not text")
+        return value
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Read the lines of a text file without their ends; gzip is known by its first bytes, not by a name."""
+    number = 0  # of the last line that was read whole
+    try:
+        with path.open("rb") as raw:
+            compressed = raw.read(2) == b"\x1f\x8b"
+        # Lines end at \n alone: other separators of Unicode's belong to the text, and would shift parallel files.
+        with gzip.open(path, "rb") if compressed else path.open("rb") as file:
+            for line in file:
+                yield line.rstrip(b"\r\n").decode("utf-8")
+                number += 1
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}, line {number + 1} is not UTF-8: byte {error.start + 1} is wrong") from None
+    except (OSError, EOFError) as error:
+        raise DataError(f"{path} cannot be read after line {number}: {error}") from None

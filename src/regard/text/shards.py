@@ -1,0 +1,134 @@
+"""Encoded corpora on disk: token numbers in flat files that are mapped into memory, made once and found by content."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import DataError
+from regard.files import replaced_directory
+from regard.text.corpora import Corpus, Pair
+from regard.text.tokenizer import Tokenizer
+
+FORMAT = 1
+_CHUNK = 20_000  # pairs encoded at a time: enough to keep all cores busy, little enough to forget about
+
+
+class TokenColumn:
+    """The token sequences of one side of a corpus. A sequence is read from disk when it is asked for."""
+
+    def __init__(self, tokens: NDArray[Any], ends: NDArray[np.int64]) -> None:
+        self._tokens, self._ends = tokens, ends
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, index: int) -> NDArray[Any]:
+        start = 0 if index == 0 else int(self._ends[index - 1])
+        return self._tokens[start : int(self._ends[index])]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """How long each sequence is."""
+        return np.diff(self._ends, prepend=0)
+
+
+class EncodedCorpus:
+    """Pairs as token numbers, in the order of the corpus."""
+
+    def __init__(self, path: Path) -> None:
+        self.manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        self.source, self.target = (_mapped(path, side, self.manifest["dtype"]) for side in ("source", "target"))
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def skipped(self) -> int:
+        """How many pairs were left out because one of their sides was empty."""
+        return int(self.manifest["skipped"])
+
+
+def encode_corpus(corpus: Corpus, source: Tokenizer, target: Tokenizer, cache: Path) -> EncodedCorpus:
+    """Encode a corpus, or find it in the cache if the same content was encoded by the same tokenizers before."""
+    path = cache / _fingerprint(corpus, source, target)
+    if not (path / "manifest.json").exists():
+        with replaced_directory(path) as fresh:
+            _write(corpus, source, target, fresh)
+    return EncodedCorpus(path)
+
+
+def _write(corpus: Corpus, source: Tokenizer, target: Tokenizer, path: Path) -> None:
+    dtype = "uint16" if max(source.vocab_size, target.vocab_size) <= 2**16 else "uint32"
+    count = skipped = 0
+    with _SideWriter(path, "source", dtype) as sources, _SideWriter(path, "target", dtype) as targets:
+        for chunk in _chunks(corpus.pairs()):
+            kept = [(a, b) for a, b in chunk if a.strip() and b.strip()]
+            skipped += len(chunk) - len(kept)
+            count += len(kept)
+            sources.write(source.encode_batch([a for a, _ in kept]))
+            targets.write(target.encode_batch([b for _, b in kept]))
+    if count == 0:
+        files = ", ".join(map(str, corpus.files()))
+        raise DataError(f"{files}: there are no pairs with text on both sides")
+    content = {"format": FORMAT, "dtype": dtype, "pairs": count, "skipped": skipped}
+    (path / "manifest.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+
+class _SideWriter:
+    """Appends sequences to a file of tokens and a file of where they end."""
+
+    def __init__(self, path: Path, side: str, dtype: str) -> None:
+        self._files: list[BinaryIO] = [(path / f"{side}.{kind}").open("wb") for kind in ("tokens", "ends")]
+        self._dtype, self._end = dtype, 0
+
+    def __enter__(self) -> "_SideWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files:
+            file.close()
+
+    def write(self, sequences: Sequence[Sequence[int]]) -> None:
+        ends = self._end + np.cumsum([len(sequence) for sequence in sequences], dtype=np.int64)
+        flat = np.fromiter((token for sequence in sequences for token in sequence), dtype=self._dtype)
+        self._files[0].write(flat.tobytes())
+        self._files[1].write(ends.tobytes())
+        self._end = int(ends[-1]) if len(ends) else self._end
+
+
+def _mapped(path: Path, side: str, dtype: str) -> TokenColumn:
+    tokens = _memory_map(path / f"{side}.tokens", dtype)
+    return TokenColumn(tokens, _memory_map(path / f"{side}.ends", "int64"))
+
+
+def _memory_map(path: Path, dtype: str) -> NDArray[Any]:
+    if path.stat().st_size == 0:  # an empty file cannot be mapped
+        return np.empty(0, dtype=dtype)
+    return np.memmap(path, dtype=dtype, mode="r")
+
+
+def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    pairs = iter(pairs)
+    while chunk := list(islice(pairs, _CHUNK)):
+        yield chunk
+
+
+def _fingerprint(corpus: Corpus, source: Tokenizer, target: Tokenizer) -> str:
+    # Where the files are does not count, what they hold does.
+    layout = corpus.model_dump(mode="json", exclude={"weight", "path", "source", "target"})
+    digest = hashlib.sha256(json.dumps([FORMAT, corpus.made_by(), layout], sort_keys=True).encode())
+    for file in corpus.files():
+        try:
+            with file.open("rb") as content:
+                digest.update(hashlib.file_digest(content, "sha256").digest())
+        except OSError as error:
+            raise DataError(f"{file} cannot be read: {error.strerror}") from None
+    for tokenizer in (source, target):
+        digest.update(tokenizer.to_json().encode())
+    return digest.hexdigest()[:32]

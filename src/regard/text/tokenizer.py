@@ -1,0 +1,209 @@
+"""From text to token numbers and back."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from regard.errors import InputError, ModelError
+from regard.files import replaced_file
+
+PAD, START, END, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
+SPECIAL = [PAD, START, END, UNKNOWN]
+_BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+_BYTE_SET = frozenset(_BYTES)
+SPACE = "▁"
+
+# Known to every tokenizer: then what looks like a special token has a spelling of its own.
+_ALPHABET = [chr(code) for code in range(0x21, 0x7F)]
+_NEVER = -1e6  # the score of a piece that text must not be cut into while it can be spelled
+
+TokenizerKind = Literal["bpe", "unigram", "words"]
+
+
+class Tokenizer:
+    """Numbers for the pieces of a text. Any text comes back as it was, up to Unicode's canonical composition.
+
+    >>> tokenizer = Tokenizer.train(["the cat sat on the mat", "the dog sat on the log"], vocab_size=290)
+    >>> numbers = tokenizer.encode("the cat sat on the dog 🐕")
+    >>> tokenizer.decode(numbers)
+    'the cat sat on the dog 🐕'
+
+    Characters that the training text had not are written as the bytes of their UTF-8. What looks like a special token
+    in a text is text; "▁" stands for a space. The kind "words" takes text that is already cut, with `@@ ` where a word
+    goes on, and knows the words that it was trained on.
+    """
+
+    def __init__(self, backend: Backend, kind: TokenizerKind) -> None:
+        self.kind: TokenizerKind = kind
+        self._backend = backend
+        self._backend.encode_special_tokens = True  # text that spells "<s>" is text
+        self._special = {number for number, token in backend.get_added_tokens_decoder().items() if token.special}
+
+    @classmethod
+    def train(
+        cls,
+        texts: Iterable[str],
+        *,
+        vocab_size: int = 8000,
+        kind: TokenizerKind = "bpe",
+        tags: Sequence[str] = (),
+    ) -> Self:
+        """Learn a vocabulary from texts. `tags` are further special tokens, such as one for each target language."""
+        special = [*SPECIAL, *tags]
+        room = vocab_size - len(special) - (0 if kind == "words" else len(_BYTES))
+        if room < 1:
+            taken = vocab_size - room
+            raise InputError(f"vocab_size is {vocab_size}; special tokens and bytes alone take {taken} of it")
+        if kind == "words":
+            backend = _trained_words(texts, special, vocab_size)
+        else:
+            backend = _with_bytes(_trained_subwords(texts, special, kind, vocab_size - len(_BYTES)), kind, len(special))
+        return cls(backend, kind)
+
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens there are, special ones among them."""
+        return int(self._backend.get_vocab_size())
+
+    def number(self, token: str) -> int:
+        """Give the number of a token."""
+        number = self._backend.token_to_id(token)
+        if number is None:
+            raise InputError(f"token {token!r} is not in the vocabulary of {self.vocab_size}")
+        return int(number)
+
+    def token(self, number: int) -> str:
+        """Give the token of a number."""
+        token = self._backend.id_to_token(number)
+        if token is None:
+            raise InputError(f"number {number} is not in the vocabulary of {self.vocab_size}")
+        return str(token)
+
+    def is_atomic(self, number: int) -> bool:
+        """Say whether a token is a special one or a byte, which nothing takes apart."""
+        return number in self._special or self.token(number) in _BYTE_SET
+
+    def encode(self, text: str) -> list[int]:
+        """Number the pieces of a text, without special tokens."""
+        return list(self._backend.encode(text, add_special_tokens=False).ids)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Number the pieces of many texts, on all cores."""
+        return [encoded.ids for encoded in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def decode(self, numbers: Sequence[int]) -> str:
+        """Put pieces together again, leaving special tokens out."""
+        kept = [number for number in numbers if number not in self._special]
+        if self.kind == "words":
+            return " ".join(self.token(number) for number in kept).replace("@@ ", "").removesuffix("@@")
+        return str(self._backend.decode(kept, skip_special_tokens=False))
+
+    def save(self, path: Path) -> None:
+        """Write `tokenizer.json`, in the format of the tokenizers library."""
+        with replaced_file(path) as beside:
+            beside.write_text(self.to_json() + "\n", encoding="utf-8")
+
+    def to_json(self) -> str:
+        """Write the whole tokenizer out; equal tokenizers give equal text."""
+        return str(self._backend.to_str(pretty=True))
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read `tokenizer.json`; parts that this library does not write are refused before anything runs them."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ModelError(f"{path} is missing") from None
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{path} is not a tokenizer: {error}") from None
+        kind = _recognised(content, path)
+        try:
+            backend = Backend.from_str(json.dumps(content))
+        except Exception as error:
+            raise ModelError(f"{path} is not a tokenizer: {error}") from None
+        return cls(backend, kind)
+
+    @property
+    def merges(self) -> list[tuple[str, str]]:
+        """The merges of a BPE model, first learned first."""
+        model = json.loads(self._backend.to_str())["model"]
+        return [tuple(pair) for pair in model.get("merges", [])]
+
+
+def _trained_words(texts: Iterable[str], special: list[str], vocab_size: int) -> Backend:
+    backend = Backend(models.WordLevel(unk_token=UNKNOWN))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False)
+    backend.train_from_iterator(texts, trainer)
+    return backend
+
+
+def _trained_subwords(texts: Iterable[str], special: list[str], kind: TokenizerKind, vocab_size: int) -> Backend:
+    if kind == "bpe":
+        backend = Backend(models.BPE(unk_token=UNKNOWN))
+        trainer: Any = trainers.BpeTrainer(
+            vocab_size=vocab_size, special_tokens=special, initial_alphabet=_ALPHABET, show_progress=False
+        )
+    else:
+        backend = Backend(models.Unigram())
+        trainer = trainers.UnigramTrainer(
+            vocab_size=vocab_size,
+            special_tokens=special,
+            initial_alphabet=_ALPHABET,
+            unk_token=UNKNOWN,
+            show_progress=False,
+        )
+    # Every word has a space before it, the first one too; decoding takes that one off again.
+    backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(SPACE)])
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="never")
+    backend.decoder = decoders.Sequence(
+        [decoders.ByteFallback(), decoders.Fuse(), decoders.Replace(SPACE, " "), decoders.Strip(" ", 1, 0)]
+    )
+    backend.train_from_iterator(texts, trainer)
+    return backend
+
+
+def _with_bytes(backend: Backend, kind: TokenizerKind, specials: int) -> Backend:
+    """Give the model a token for each byte, behind the special ones; the trainers have no place for them.
+
+    They are part of the model and not special tokens, so that a text that spells one does not become one.
+    """
+    content = json.loads(backend.to_str())
+    model = content["model"]
+    model["byte_fallback"] = True
+    if kind == "bpe":
+        ordered = sorted(model["vocab"], key=model["vocab"].get)
+        ordered[specials:specials] = _BYTES
+        model["vocab"] = {token: number for number, token in enumerate(ordered)}
+    else:
+        special = [[token, _NEVER] for token, _ in model["vocab"][:specials]]
+        model["vocab"][:specials] = special + [[byte, _NEVER] for byte in _BYTES]
+    return Backend.from_str(json.dumps(content))
+
+
+def _recognised(content: Any, path: Path) -> TokenizerKind:
+    """Tell the kind by the model's type; a normaliser or pre-tokeniser of another kind could be a hostile pattern."""
+    kinds: dict[str, TokenizerKind] = {"BPE": "bpe", "Unigram": "unigram", "WordLevel": "words"}
+    allowed = {"normalizer": {"NFC", "Prepend"}, "pre_tokenizer": {"Metaspace", "WhitespaceSplit"}}
+    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
+        raise ModelError(f"{path} is not a tokenizer: it describes no model")
+    for part, types in allowed.items():
+        if strange := _types(content.get(part)) - types:
+            raise ModelError(f"{path}: its {part} is {strange.pop()!r}; regard reads {', '.join(sorted(types))}")
+    kind = content["model"].get("type")
+    if kind not in kinds:
+        raise ModelError(f"{path}: its model is {kind!r}; regard reads {', '.join(kinds)}")
+    return kinds[kind]
+
+
+def _types(part: Any) -> set[str]:
+    """Give the types of a part of a tokenizer's file; a sequence of parts counts as all of them."""
+    if not isinstance(part, dict):
+        return set() if part is None else {str(part)}
+    if part.get("type") == "Sequence":
+        return {name for value in part.values() if isinstance(value, list) for inner in value for name in _types(inner)}
+    return {str(part.get("type"))}

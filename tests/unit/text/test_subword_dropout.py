@@ -1,0 +1,48 @@
+import pytest
+
+from regard import InputError
+from regard.text import SubwordDropout, Tokenizer
+
+TEXT = "the quick brown fox jumps over the lazy dog 🐕 and the other foxes"
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train([TEXT] * 3 + ["the dog", "other brothers"], vocab_size=420)
+
+
+def test_nothing_dropped_is_the_librarys_own_cut(tokenizer: Tokenizer) -> None:
+    dropout = SubwordDropout(tokenizer, 0.0, seed=1)
+    for text in (TEXT, "", "  spaces  ", "brotherly <s> dogs 🐕🐕"):
+        numbers = tokenizer.encode(text)
+        assert dropout.cut(numbers, epoch=0, example=0) == numbers
+
+
+def test_all_dropped_is_letters(tokenizer: Tokenizer) -> None:
+    cut = SubwordDropout(tokenizer, 1.0, seed=1).cut(tokenizer.encode("the fox"), epoch=0, example=0)
+    assert [tokenizer.token(number) for number in cut] == list("▁the▁fox")
+
+
+def test_the_cut_depends_on_seed_epoch_and_example_alone(tokenizer: Tokenizer) -> None:
+    numbers = tokenizer.encode(TEXT)
+    cuts = {
+        (seed, epoch, example): tuple(
+            SubwordDropout(tokenizer, 0.3, seed=seed).cut(numbers, epoch=epoch, example=example)
+        )
+        for seed in range(2)
+        for epoch in range(2)
+        for example in range(2)
+    }
+    assert len(set(cuts.values())) > 4
+    for cut in cuts.values():
+        assert tokenizer.decode(cut) == TEXT
+    again = SubwordDropout(tokenizer, 0.3, seed=1)
+    again.cut(numbers, epoch=5, example=9)
+    assert tuple(again.cut(numbers, epoch=1, example=0)) == cuts[1, 1, 0]
+
+
+def test_bad_arguments_are_told(tokenizer: Tokenizer) -> None:
+    with pytest.raises(InputError, match="rate of subword dropout is 2"):
+        SubwordDropout(tokenizer, 2, seed=0)
+    with pytest.raises(InputError, match="a words tokenizer has none"):
+        SubwordDropout(Tokenizer.train(["a b"], kind="words", vocab_size=20), 0.1, seed=0)

@@ -8,6 +8,7 @@ from regard import __version__
 from regard.cli.convert import convert
 from regard.cli.describe import describe
 from regard.cli.explain import explain
+from regard.cli.tokenizer import app as tokenizer
 
 app = typer.Typer(
     name="regard",
@@ -19,6 +20,7 @@ app = typer.Typer(
 app.command()(explain)
 app.command()(describe)
 app.command()(convert)
+app.add_typer(tokenizer, name="tokenizer")
 
 
 def _version(asked: bool) -> None:

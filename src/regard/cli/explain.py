@@ -109,5 +109,6 @@ def _shade(value: float, step: "Step") -> str:
     """Show weights as a heat map where the terminal has colours."""
     if step.symbol != "weights":
         return ""
-    level = round(60 + 140 * value)
-    return f"black on rgb({260 - level},{260 - level // 2},255)"
+    if value == 0.0:
+        return "dim"
+    return f"black on rgb({255 - round(195 * value)},{255 - round(95 * value)},255)"

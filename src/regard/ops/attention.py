@@ -98,23 +98,23 @@ def _without_heads(x: Tensor, rank: int) -> Tensor:
 
 def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
     q, k, v = query.shape, key.shape, value.shape
-    shapes = f"query {tuple(q)}, key {tuple(k)}, value {tuple(v)}"
     if not (2 <= len(q) <= 4 and len(q) == len(k) == len(v)):
-        raise InputError(f"attention takes (T, K), (B, T, K) or (B, H, T, K), all three of one rank; got {shapes}")
-    if q[-1] != k[-1]:
-        raise InputError(
-            f"queries are {q[-1]} wide and keys {k[-1]}; they must be the same width to be compared: {shapes}"
-        )
-    if k[:-1] != v[:-1]:
-        raise InputError(f"each key needs its value, so key and value may differ in their last size only; got {shapes}")
-    if len(q) > 2 and q[0] != k[0]:
-        raise InputError(f"queries have {q[0]} rows and keys {k[0]}; they must have the same batch: {shapes}")
-    if len(q) == 4 and q[1] != k[1] and (k[1] == 0 or q[1] % k[1]):
-        raise InputError(f"{q[1]} query heads cannot share {k[1]} key and value heads evenly: {shapes}")
-    if not query.dtype == key.dtype == value.dtype:
-        raise InputError(f"query, key and value must be of one type; got {query.dtype}, {key.dtype}, {value.dtype}")
-    if not query.is_floating_point():
-        raise InputError(f"attention is computed on floating-point tensors; got {query.dtype}")
+        problem = "attention takes (T, K), (B, T, K) or (B, H, T, K), all three of one rank"
+    elif q[-1] != k[-1]:
+        problem = f"queries are {q[-1]} wide and keys {k[-1]}; they must be the same width to be compared"
+    elif k[:-1] != v[:-1]:
+        problem = "each key needs its value, so key and value may differ in their last size only"
+    elif len(q) > 2 and q[0] != k[0]:
+        problem = f"queries have {q[0]} rows and keys {k[0]}; they must have the same batch"
+    elif len(q) == 4 and q[1] != k[1] and (k[1] == 0 or q[1] % k[1]):
+        problem = f"{q[1]} query heads cannot share {k[1]} key and value heads evenly"
+    elif not query.dtype == key.dtype == value.dtype:
+        problem = f"query, key and value must be of one type, not {query.dtype}, {key.dtype} and {value.dtype}"
+    elif not query.is_floating_point():
+        problem = f"attention is computed on floating-point tensors, not {query.dtype}"
+    else:
+        return
+    raise InputError(f"{problem}; got query {tuple(q)}, key {tuple(k)}, value {tuple(v)}")
 
 
 def _checked_bias(bias: Tensor, BHTS: tuple[int, ...], rank: int) -> Tensor:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -95,8 +95,9 @@ class _SideWriter:
             file.close()
 
     def write(self, sequences: Sequence[Sequence[int]]) -> None:
-        ends = self._end + np.cumsum([len(sequence) for sequence in sequences], dtype=np.int64)
-        flat = np.fromiter((token for sequence in sequences for token in sequence), dtype=self._dtype)
+        lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
+        ends = self._end + np.cumsum(lengths)
+        flat = np.fromiter(chain.from_iterable(sequences), dtype=self._dtype, count=int(lengths.sum()))
         self._files[0].write(flat.tobytes())
         self._files[1].write(ends.tobytes())
         self._end = int(ends[-1]) if len(ends) else self._end

@@ -9,9 +9,10 @@ import pytest
 from regard import Transformer, TransformerConfig
 
 
-def regard(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def regard(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "regard", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(command, input=stdin, capture_output=True, timeout=120, check=False)
+    return subprocess.CompletedProcess(command, result.returncode, result.stdout.decode(), result.stderr.decode())
 
 
 def check_refused(result: subprocess.CompletedProcess[str], code: int, *says: str) -> None:
@@ -79,6 +80,22 @@ def test_convert(tmp_path: Path) -> None:
     check_refused(regard("convert", tmp_path / "nowhere", tmp_path / "new"), 4, "nowhere is missing")
     check_refused(regard("describe", tmp_path / "theirs"), 4, "regard convert")
     assert not (tmp_path / "new").exists()
+
+
+def test_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("the cat sat on the mat\n" * 5)
+    path = tmp_path / "tokenizer.json"
+    assert regard("tokenizer", "train", tmp_path / "text", "-o", path, "--vocab-size", "380").returncode == 0
+    text = "the cat\u2028sat\n\n  on the 🐕\n"
+    pieces = regard("tokenizer", "encode", path, stdin=text.encode())
+    assert pieces.stdout.startswith("▁the ▁cat <0xE2> <0x80> <0xA8>")
+    assert regard("tokenizer", "decode", tmp_path, stdin=pieces.stdout.encode()).stdout == text
+    check_refused(regard("tokenizer", "encode", path, stdin=b"\xff\n"), 3, "standard input, line 1 is not UTF-8")
+    check_refused(regard("tokenizer", "decode", path, stdin=b"unheard-of\n"), 2, "'unheard-of'")
+    check_refused(regard("tokenizer", "encode", tmp_path / "none"), 4, "missing")
+    check_refused(regard("tokenizer", "train", tmp_path / "text", "-o", path), 2, "already exists")
+    check_refused(regard("tokenizer", "train", tmp_path / "none", "-o", tmp_path / "t"), 3, "none is missing")
+    assert not (tmp_path / "t").exists()
 
 
 def test_an_unknown_verb_is_a_usage_error() -> None:

@@ -1,11 +1,30 @@
-"""Writing to disk so that nothing is ever half-written: write beside, flush to the disk, rename."""
+"""Files: written so that nothing is ever half-written (write beside, flush to the disk, rename), and JSON read."""
 
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from regard.errors import ModelError
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelError(f"{path} is missing") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from None
+    except json.JSONDecodeError as error:
+        raise ModelError(f"{path} is not JSON: {error.msg} at line {error.lineno}") from None
+    if not isinstance(content, dict):
+        raise ModelError(f"{path} holds a JSON {type(content).__name__}; an object was expected")
+    return content
 
 
 @contextmanager

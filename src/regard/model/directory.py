@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -11,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, ModelError
-from regard.files import replaced_directory
+from regard.files import read_json, replaced_directory
 from regard.model.config import TransformerConfig
 
 FORMAT = 1
@@ -52,21 +51,6 @@ def read_config(path: Path) -> TransformerConfig:
         return TransformerConfig.model_validate(content.get("model"))
     except ConfigError as error:
         raise ModelError(f"{path}: {error}") from None
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelError(f"{path} is missing") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from None
-    except json.JSONDecodeError as error:
-        raise ModelError(f"{path} is not JSON: {error.msg} at line {error.lineno}") from None
-    if not isinstance(content, dict):
-        raise ModelError(f"{path} holds a JSON {type(content).__name__}; an object was expected")
-    return content
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

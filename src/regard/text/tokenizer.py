@@ -9,7 +9,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.errors import InputError, ModelError
-from regard.files import replaced_file
+from regard.files import read_json, replaced_file
 
 PAD, START, END, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
 SPECIAL = [PAD, START, END, UNKNOWN]
@@ -114,12 +114,7 @@ class Tokenizer:
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read `tokenizer.json`; parts that this library does not write are refused before anything runs them."""
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ModelError(f"{path} is missing") from None
-        except (OSError, ValueError) as error:
-            raise ModelError(f"{path} is not a tokenizer: {error}") from None
+        content = read_json(path)
         kind = _recognised(content, path)
         try:
             backend = Backend.from_str(json.dumps(content))
@@ -185,11 +180,11 @@ def _with_bytes(backend: Backend, kind: TokenizerKind, specials: int) -> Backend
     return Backend.from_str(json.dumps(content))
 
 
-def _recognised(content: Any, path: Path) -> TokenizerKind:
+def _recognised(content: dict[str, Any], path: Path) -> TokenizerKind:
     """Tell the kind by the model's type; a normaliser or pre-tokeniser of another kind could be a hostile pattern."""
     kinds: dict[str, TokenizerKind] = {"BPE": "bpe", "Unigram": "unigram", "WordLevel": "words"}
     allowed = {"normalizer": {"NFC", "Prepend"}, "pre_tokenizer": {"Metaspace", "WhitespaceSplit"}}
-    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
+    if not isinstance(content.get("model"), dict):
         raise ModelError(f"{path} is not a tokenizer: it describes no model")
     for part, types in allowed.items():
         if strange := _types(content.get(part)) - types:

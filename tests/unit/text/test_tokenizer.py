@@ -109,5 +109,5 @@ def test_a_missing_or_broken_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="missing"):
         Tokenizer.load(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(ModelError, match="not a tokenizer"):
+    with pytest.raises(ModelError, match="not JSON"):
         Tokenizer.load(tmp_path / "tokenizer.json")

@@ -7,9 +7,10 @@ from typing import Any
 from torch import Tensor
 
 from regard.errors import ConfigError, ModelError
+from regard.files import read_json
 from regard.layers import Embedding, SinusoidalPositions
 from regard.model.config import TransformerConfig
-from regard.model.directory import CONFIG_FILE, WEIGHTS_FILE, read_json, read_weights
+from regard.model.directory import CONFIG_FILE, WEIGHTS_FILE, read_weights
 from regard.model.foreign.weights import ForeignWeights, assemble, sharing
 from regard.model.transformer import Transformer
 from regard.ops import sinusoidal_positions

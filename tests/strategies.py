@@ -32,7 +32,7 @@ def configs(draw: st.DrawFn) -> TransformerConfig:
         bias=draw(st.booleans()),
         norm=draw(st.sampled_from(["layer", "rms"])),
         norm_placement=draw(st.sampled_from(["pre", "post"])),
-        norm_eps=draw(st.sampled_from([1e-5, 1e-12])),
+        norm_eps=draw(st.sampled_from([1e-5, 1e-12, 0.0])),
         final_norm=draw(st.sampled_from([None, True, False])),
         embedding_norm=draw(st.booleans()),
         shared_embeddings=shared,

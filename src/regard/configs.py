@@ -32,7 +32,7 @@ class Config(BaseModel):
 
 
 def _sentence(cls: type[BaseModel], detail: ErrorDetails) -> str:
-    key = ".".join(str(part) for part in detail["loc"])
+    key = ".".join(str(part) for part in detail["loc"]) or "all of it"
     match detail["type"]:
         case "extra_forbidden":
             near = get_close_matches(key, cls.model_fields, n=1)

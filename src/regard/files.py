@@ -22,6 +22,8 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ModelError(f"{path} cannot be read: {error}") from None
     except json.JSONDecodeError as error:
         raise ModelError(f"{path} is not JSON: {error.msg} at line {error.lineno}") from None
+    except (ValueError, RecursionError) as error:  # numbers without end, brackets without end
+        raise ModelError(f"{path} is not JSON that can be read: {error}") from None
     if not isinstance(content, dict):
         raise ModelError(f"{path} holds a JSON {type(content).__name__}; an object was expected")
     return content
@@ -43,50 +45,46 @@ def replaced_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replaced_directory(path: Path) -> Iterator[Path]:
-    """Yield a fresh directory that takes the place of `path` once the block has ended well.
+def replaced_files(directory: Path, *, last: str) -> Iterator[Path]:
+    """Yield an empty directory; what is written there takes its place in `directory` once the block has ended well.
 
-    What `path` already holds and the block does not write again is carried over. If the block raises, or the
-    machine stops, `path` stays as it was.
+    Every file is whole and on the disk before the first one is put in its place, and `last` comes last: without it the
+    directory counts as incomplete. Other files in `directory` are left alone.
     """
-    path = path.absolute()
+    directory = directory.resolve()
+    made = not directory.exists()
+    directory.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=".writing-", dir=directory))
+    try:
+        yield beside
+        written = sorted(beside.iterdir(), key=lambda file: file.name == last)
+        for file in written:
+            _flush_to_disk(file)
+        for file in written:
+            file.replace(directory / file.name)
+        made = False
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+        if made:
+            directory.rmdir()
+    _flush_to_disk(directory)
+
+
+@contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """Yield a directory that becomes `path`, which is not there yet, once the block has ended well."""
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.writing-", dir=path.parent))
     try:
         yield beside
-        _carry_over(path, beside)
-        for file in beside.rglob("*"):
+        for file in beside.iterdir():
             _flush_to_disk(file)
         _flush_to_disk(beside)
-        _swap(beside, path)
+        beside.rename(path)
         _flush_to_disk(path.parent)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-
-
-def _carry_over(old: Path, new: Path) -> None:
-    if not old.is_dir():
-        return
-    for file in old.rglob("*"):
-        copy = new / file.relative_to(old)
-        if file.is_dir():
-            copy.mkdir(exist_ok=True)
-        elif not copy.exists():
-            shutil.copy2(file, copy)
-
-
-def _swap(new: Path, path: Path) -> None:
-    # mkdtemp makes directories for their owner alone; a model directory gets the mode any other would get.
-    umask = os.umask(0)
-    os.umask(umask)
-    new.chmod(0o777 & ~umask)
-    if not path.exists():
-        new.rename(path)
-        return
-    old = path.with_name(f".{path.name}.replaced-{os.getpid()}")
-    path.rename(old)
-    new.rename(path)
-    shutil.rmtree(old)
 
 
 def _flush_to_disk(path: Path) -> None:

@@ -121,6 +121,12 @@ def test_sinusoids_go_on_where_their_table_ends() -> None:
     assert ours(torch.randint(0, PAD, (1, 500)), torch.randint(0, PAD, (1, 400))).shape == (1, 400, VOCAB)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sinusoids_are_known_in_half_precision_too(dtype: torch.dtype) -> None:
+    theirs = peer("marian", dtype)
+    assert from_huggingface(theirs.config.to_dict(), theirs.state_dict()).config.positions == "sinusoidal"
+
+
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     theirs = peer("bart")
     config, state = theirs.config.to_dict(), theirs.state_dict()
@@ -133,7 +139,17 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"encoder.layers.0.fc1.weight is missing"):
         from_huggingface(config, {name: x for name, x in state.items() if "encoder.layers.0.fc1" not in name})
     with pytest.raises(ModelError, match=r"adapter.weight"):
-        from_huggingface(config, {**state, "model.adapter.weight": torch.ones(1)})
+        from_huggingface(config, {**state, "model.adapter.weight": torch.ones(1, 1)})
+    with pytest.raises(ModelError, match=r"\['gelu'\]"):
+        from_huggingface({**config, "activation_function": ["gelu"]}, state)
+    with pytest.raises(ModelError, match="no encoder.layers.0"):
+        from_huggingface(config, {name: x for name, x in state.items() if "encoder.layers" not in name})
+    with pytest.raises(ModelError, match="embed_positions.weight is missing"):
+        from_huggingface(config, {name: x for name, x in state.items() if "embed_positions" not in name})
+    with pytest.raises(ModelError, match="torch.int8"):
+        from_huggingface(config, {name: x.to(torch.int8) for name, x in state.items()})
+    with pytest.raises(ModelError, match=r"shared.weight has shape \(3,\)"):
+        from_huggingface(config, {**state, "model.shared.weight": torch.ones(3)})
     (tmp_path / "config.json").write_text('{"model_type": "bart"}')
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(ModelError, match="a pickle"):

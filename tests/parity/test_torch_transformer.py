@@ -74,5 +74,10 @@ def test_what_does_not_fit_is_told() -> None:
         )
     with pytest.raises(ModelError, match=r"generator\.weight"):
         from_torch_transformer({**state, "generator.weight": E}, num_heads=2, source_embedding=E)
+    for field, says in (({"bias": False}, "bias"), ({"norm": "rms"}, "bias"), ({"final_norm": False}, "final_norm")):
+        with pytest.raises(ModelError, match=says):
+            from_torch_transformer(state, num_heads=2, source_embedding=E, **field)
+    with pytest.raises(ModelError, match="target_embedding.tokens.weight is to be shared, but differs"):
+        from_torch_transformer(state, num_heads=2, source_embedding=E, target_embedding=E + 1, shared_embeddings="all")
     with pytest.raises(ModelError, match="no encoder"):
         from_torch_transformer({}, num_heads=2, source_embedding=E)

@@ -1,5 +1,6 @@
 """The command line: one file a verb. torch is imported only when a verb runs."""
 
+import io
 import sys
 from typing import NoReturn
 
@@ -9,6 +10,9 @@ from regard.errors import RegardError
 
 def main() -> NoReturn:
     """Run the command line; what goes wrong is one sentence on standard error and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to stop
     try:
         app()
     except RegardError as error:
@@ -17,4 +21,7 @@ def main() -> NoReturn:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has gone; there is nobody to tell
         sys.exit(0)
+    except OSError as error:
+        print(f"regard: {error}", file=sys.stderr)
+        sys.exit(1)
     sys.exit(0)

@@ -54,7 +54,7 @@ def _matrix(name: str, text: str) -> "Tensor":
     from regard.errors import InputError
 
     origin = name
-    if Path(text).is_file():
+    if _is_file(text):
         origin = f"{name}, {text}"
         try:
             text = Path(text).read_text(encoding="utf-8")
@@ -68,10 +68,18 @@ def _matrix(name: str, text: str) -> "Tensor":
         try:
             rows.append([float(cell) for cell in line])
         except ValueError:
-            raise InputError(f"{origin}: row {number}, {' '.join(line)!r}, is not all numbers") from None
+            nor = "" if origin != name else ", and there is no file of that name"
+            raise InputError(f"{origin}: row {number}, {' '.join(line)!r}, is not all numbers{nor}") from None
         if len(rows[-1]) != len(rows[0]):
             raise InputError(f"{origin}: row {number} has {len(rows[-1])} numbers, the first row {len(rows[0])}")
     return torch.tensor(rows, dtype=torch.float64)
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # a long matrix is no name of a file
+        return False
 
 
 def show(told: "Explanation", console: "Console") -> None:
@@ -80,7 +88,11 @@ def show(told: "Explanation", console: "Console") -> None:
     for number, step in enumerate(told.steps, 1):
         shape = f"{step.shape} = {tuple(step.value.shape)}"
         console.print(f"[bold]{number}. {step.symbol}[/] = {step.equation}   [dim]{shape}[/]   {step.meaning}")
-        console.print(_table(step, told.tokens))
+        table, width = _table(step, told.tokens), console.width
+        # Wider than the terminal if need be: a number that is cut off is worse than a line that wraps.
+        console.width = max(width, console.measure(table, options=console.options.update(max_width=1000)).maximum)
+        console.print(table)
+        console.width = width
         console.print()
     if told.remark:
         console.print(told.remark, style="italic", end="\n\n")
@@ -93,9 +105,10 @@ def _table(step: "Step", tokens: list[str]) -> "Table":
     table = Table(box=None, show_header=step.over_keys, pad_edge=True, padding=(0, 1))
     table.add_column("", justify="right", style="cyan")
     for column in range(step.value.size(1)):
-        table.add_column(tokens[column] if step.over_keys else "", justify="right", header_style="cyan")
+        header = Text(tokens[column]) if step.over_keys else Text("")  # as text: words may look like markup
+        table.add_column(header, justify="right", header_style="cyan", no_wrap=True)
     for token, row in zip(tokens, step.value.tolist(), strict=True):
-        table.add_row(token, *(Text(_number(cell), style=_shade(cell, step)) for cell in row))
+        table.add_row(Text(token), *(Text(_number(cell), style=_shade(cell, step)) for cell in row))
     return table
 
 

@@ -116,6 +116,8 @@ def explain_matrices(
     scaling = f"/ √{d_k}" if scale is None else f"· {scale:g}"
     allowed = Causal().dense(T, T) if causal else None
     scores = attention_scores(Q[None, None], K[None, None], factor)
+    if not scores.isfinite().all():
+        raise InputError(f"the scores, multiplied by {factor:g}, are not finite; smaller numbers are needed")
     weights = masked_softmax(scores, allowed)
     output = weighted_sum(weights, V[None, None])
     steps.append(
@@ -139,5 +141,5 @@ def _check(name: str, matrix: Tensor) -> None:
 
 
 def _drawn(name: str, rows: int, columns: int) -> Tensor:
-    generator = torch.Generator().manual_seed(crc32(name.encode()))
+    generator = torch.Generator().manual_seed(crc32(name.encode("utf-8", "surrogateescape")))
     return torch.randn(rows, columns, generator=generator, dtype=torch.float64)

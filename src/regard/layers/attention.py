@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.layers.cache import KeyValue, KeyValueCache
 from regard.ops import Causal, Mask, attention
+from regard.ops.dropout import checked_rate
 from regard.ops.masks import as_mask
 
 
@@ -38,7 +39,7 @@ class MultiHeadAttention(nn.Module):
         self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         self.d_k = head_width(d_model, num_heads, "d_k", d_k)
         self.d_v = head_width(d_model, num_heads, "d_v", d_v)
-        self.dropout = dropout
+        self.dropout = checked_rate(dropout)
         if self.num_kv_heads < 1 or num_heads % self.num_kv_heads:
             raise InputError(f"num_heads {num_heads} is not divisible by num_kv_heads {self.num_kv_heads}")
         self.query = nn.Linear(d_model, num_heads * self.d_k, bias=bias)
@@ -55,6 +56,7 @@ class MultiHeadAttention(nn.Module):
         mask: Mask | Tensor | None = None,
         *,
         causal: bool = False,
+        bias: Tensor | None = None,
         cache: KeyValueCache | None = None,
         lengths: Tensor | None = None,
         return_weights: Literal[False] = False,
@@ -68,6 +70,7 @@ class MultiHeadAttention(nn.Module):
         mask: Mask | Tensor | None = None,
         *,
         causal: bool = False,
+        bias: Tensor | None = None,
         cache: KeyValueCache | None = None,
         lengths: Tensor | None = None,
         return_weights: Literal[True],
@@ -80,15 +83,16 @@ class MultiHeadAttention(nn.Module):
         mask: Mask | Tensor | None = None,
         *,
         causal: bool = False,
+        bias: Tensor | None = None,
         cache: KeyValueCache | None = None,
         lengths: Tensor | None = None,
         return_weights: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attend from query (B, T, D) to key (B, S, D), which is the query itself unless given: self-attention.
 
-        Values come from the key unless given. With a `cache`, the new keys and values go behind those already there
-        and each query sees what came before it in its row, and itself; `lengths` then says how many of the new
-        positions of each row are real, where rows differ.
+        Values come from the key unless given. `mask` and `bias`, the notes' M, are those of `regard.attention`. With a
+        `cache`, the new keys and values go behind those already there and each query sees what came before it in its
+        row, and itself; `lengths` then says how many of the new positions of each row are real, where rows differ.
         """
         key = query if key is None else key
         key_value = self.project_key_value(key, key if value is None else value)
@@ -97,7 +101,7 @@ class MultiHeadAttention(nn.Module):
         else:
             key_value, before = cache.append(key_value, lengths)
             mask = before if mask is None else as_mask(mask) & before
-        output, weights_BHTS = self.attend(query, key_value, mask, return_weights=return_weights)
+        output, weights_BHTS = self.attend(query, key_value, mask, bias=bias, return_weights=return_weights)
         return output if weights_BHTS is None else (output, weights_BHTS)
 
     def project_key_value(self, key_BSD: Tensor, value_BSD: Tensor | None = None) -> KeyValue:
@@ -110,17 +114,25 @@ class MultiHeadAttention(nn.Module):
         return KeyValue(key_BGSK, value_BGSV)
 
     def attend(
-        self, query_BTD: Tensor, key_value: KeyValue, mask: Mask | Tensor | None = None, *, return_weights: bool = False
+        self,
+        query_BTD: Tensor,
+        key_value: KeyValue,
+        mask: Mask | Tensor | None = None,
+        *,
+        bias: Tensor | None = None,
+        return_weights: bool = False,
     ) -> "Attended":
         """Attend to keys and values that are already projected."""
         self._check_width("query", query_BTD)
         query_BHTK = _split_heads(self.query(query_BTD), self.num_heads)
-        dropout = self.dropout if self.training else 0.0
+        rate = self.dropout if self.training else 0.0
         weights_BHTS = None
         if return_weights:
-            heads_BHTV, weights_BHTS = attention(query_BHTK, *key_value, mask, dropout=dropout, return_weights=True)
+            heads_BHTV, weights_BHTS = attention(
+                query_BHTK, *key_value, mask, bias=bias, dropout=rate, return_weights=True
+            )
         else:
-            heads_BHTV = attention(query_BHTK, *key_value, mask, dropout=dropout)
+            heads_BHTV = attention(query_BHTK, *key_value, mask, bias=bias, dropout=rate)
         return Attended(self.output(heads_BHTV.transpose(1, 2).flatten(2)), weights_BHTS)
 
     def _check_width(self, name: str, x: Tensor) -> None:

@@ -52,8 +52,7 @@ class KeyValueCache:
         seen by none of the real ones and overwritten by what is appended next.
         """
         B, _, T, _ = new.key_BGSK.shape
-        if self._lengths_B is not None and self._lengths_B.size(0) != B:
-            raise InputError(f"the cache holds {self._lengths_B.size(0)} rows and was given {B} new ones")
+        self.check(B, T, counts_B)
         before = self._lengths_B
         if before is None:
             before = torch.zeros(B, dtype=torch.int64, device=new.key_BGSK.device)
@@ -76,6 +75,21 @@ class KeyValueCache:
         else:
             self._measure()
         return KeyValue(kept.key_BGSK[:, :, :S], kept.value_BGSV[:, :, :S]), mask
+
+    def check(self, B: int, T: int, counts_B: Tensor | None) -> None:
+        """Refuse what cannot be appended, before anything is."""
+        if self._lengths_B is not None and self._lengths_B.size(0) != B:
+            raise InputError(f"the cache holds {self._lengths_B.size(0)} rows and was given {B} new ones")
+        if counts_B is None:
+            return
+        if not isinstance(counts_B, Tensor) or counts_B.is_floating_point() or tuple(counts_B.shape) != (B,):
+            got = (
+                f"{counts_B.dtype} of shape {tuple(counts_B.shape)}" if isinstance(counts_B, Tensor) else repr(counts_B)
+            )
+            raise InputError(f"lengths are integers of shape ({B},), one a row; got {got}")
+        for row, count in enumerate(counts_B.tolist()):
+            if not 0 <= count <= T:
+                raise InputError(f"row {row} is said to have {count} real positions, of the {T} it was given")
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order."""
@@ -128,6 +142,13 @@ class DecoderCache:
     def past(self) -> KeyValueCache:
         """The first layer's past, whose lengths are every layer's."""
         return self.layers[0].past
+
+    def check(self, B: int, T: int, counts_B: Tensor | None) -> None:
+        """Refuse a step that does not fit, before any layer has taken it in."""
+        source = self.layers[0].source
+        if source is not None and source.key_BGSK.size(0) != B:
+            raise InputError(f"the cache was started with {source.key_BGSK.size(0)} sources and was given {B} rows")
+        self.past.check(B, T, counts_B)
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order: a beam's survivors, or the sentences that are not finished."""

@@ -2,8 +2,8 @@
 
 from torch import Tensor, nn
 
-from regard.errors import InputError
 from regard.ops import dropout
+from regard.ops.dropout import checked_rate
 
 
 class Dropout(nn.Module):
@@ -11,9 +11,7 @@ class Dropout(nn.Module):
 
     def __init__(self, rate: float) -> None:
         super().__init__()
-        if not 0.0 <= rate < 1.0:
-            raise InputError(f"dropout is {rate}; it must be at least 0 and less than 1")
-        self.rate = rate
+        self.rate = checked_rate(rate)
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop, while training."""

@@ -20,11 +20,9 @@ class TokenEmbedding(nn.Module):
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         """Look tokens up."""
-        if tokens_BT.dim() != 2 or tokens_BT.is_floating_point() or tokens_BT.dtype == torch.bool:
-            shape = tuple(tokens_BT.shape)
-            raise InputError(f"tokens are integers of shape (batch, length); got {tokens_BT.dtype} of shape {shape}")
+        check_tokens(tokens_BT)
         try:
-            embedded_BTD = F.embedding(tokens_BT, self.weight)
+            embedded_BTD = F.embedding(tokens_BT.long(), self.weight)
         except IndexError:
             raise InputError(self._out_of_range(tokens_BT)) from None
         return embedded_BTD if self.scale == 1.0 else embedded_BTD * self.scale
@@ -33,6 +31,13 @@ class TokenEmbedding(nn.Module):
         W = self.weight.size(0)
         row, column = (tokens_BT.lt(0) | tokens_BT.ge(W)).nonzero()[0].tolist()
         return f"token {int(tokens_BT[row, column])} at row {row}, position {column} is outside the vocabulary of {W}"
+
+
+def check_tokens(tokens_BT: Tensor) -> None:
+    """Refuse what cannot be a batch of tokens."""
+    if tokens_BT.dim() != 2 or tokens_BT.is_floating_point() or tokens_BT.dtype == torch.bool:
+        shape = tuple(tokens_BT.shape)
+        raise InputError(f"tokens are integers of shape (batch, length); got {tokens_BT.dtype} of shape {shape}")
 
 
 class Embedding(nn.Module):
@@ -50,14 +55,19 @@ class Embedding(nn.Module):
         self.tokens, self.positions, self.norm = tokens, positions, norm
         self.dropout = Dropout(dropout)
 
-    def forward(self, tokens_BT: Tensor, offset: Tensor | int = 0, longest: int = 0) -> Tensor:
-        """Embed tokens whose rows start at position `offset`: one number, or one a row, none above `longest`."""
+    def forward(self, tokens_BT: Tensor, offset: Tensor | int = 0, lengths_B: Tensor | None = None) -> Tensor:
+        """Embed tokens whose rows start at position `offset`: one number, or one a row.
+
+        `lengths_B` says how many tokens of each row are real; what comes after them may lie beyond any table.
+        """
         x_BTD: Tensor = self.tokens(tokens_BT)
-        if self.positions is not None:
+        if self.positions is not None and tokens_BT.numel() > 0:
             T = tokens_BT.size(1)
-            step_T = torch.arange(T, device=tokens_BT.device)
-            positions = step_T + (offset if isinstance(offset, int) else offset[:, None])
-            x_BTD = x_BTD + self.positions(positions, max(longest, offset if isinstance(offset, int) else 0) + T)
+            ends = offset + (T if lengths_B is None else lengths_B)
+            end = ends if isinstance(ends, int) else int(ends.max())
+            positions = torch.arange(T, device=tokens_BT.device)
+            positions = positions + (offset if isinstance(offset, int) else offset[:, None])
+            x_BTD = x_BTD + self.positions(positions.clamp(max=max(end - 1, 0)), end)
         if self.norm is not None:
             x_BTD = self.norm(x_BTD)
         dropped: Tensor = self.dropout(x_BTD)

@@ -2,7 +2,8 @@
 
 from torch import Tensor, nn
 
-from regard.ops.feed_forward import Activation, activation_function, feed_forward, is_gated
+from regard.layers.dropout import Dropout
+from regard.ops.feed_forward import Activation, activate, is_gated
 
 
 class FeedForward(nn.Module):
@@ -23,24 +24,16 @@ class FeedForward(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        activation_function(activation)  # an unknown name is refused here, not at the first batch
         d_ff = 4 * d_model if d_ff is None else d_ff
         self.activation: Activation = activation
-        self.dropout = dropout
+        self.dropout = Dropout(dropout)
         self.expand = nn.Linear(d_model, d_ff, bias=bias)
         self.gate = nn.Linear(d_model, d_ff, bias=bias) if is_gated(activation) else None
         self.contract = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """Transform each position by itself."""
-        return feed_forward(
-            x_BTD,
-            self.expand.weight,
-            self.expand.bias,
-            self.contract.weight,
-            self.contract.bias,
-            activation=self.activation,
-            gate_FD=None if self.gate is None else self.gate.weight,
-            gate_bias_F=None if self.gate is None else self.gate.bias,
-            dropout=self.dropout if self.training else 0.0,
-        )
+        gate_BTF = None if self.gate is None else self.gate(x_BTD)
+        hidden_BTF = activate(self.expand(x_BTD), self.activation, gate_BTF)
+        output_BTD: Tensor = self.contract(self.dropout(hidden_BTF))
+        return output_BTD

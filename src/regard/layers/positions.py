@@ -1,5 +1,7 @@
 """Positions added to the embeddings: computed or learned."""
 
+from typing import Any, Self
+
 import torch
 from torch import Tensor, nn
 
@@ -21,17 +23,25 @@ class SinusoidalPositions(nn.Module):
         super().__init__()
         self.d_model, self.offset = d_model, offset
         self.layout: SinusoidLayout = layout
-        self.register_buffer("table", self._table(length), persistent=False)
+        self.register_buffer("table", self._rows(length, torch.get_default_dtype()), persistent=False)
 
     def forward(self, positions: Tensor, end: int) -> Tensor:
         """Give the rows of these positions, all of them below `end`."""
         if self.offset + end > self.table.size(0):
-            longer = self._table(max(self.offset + end, 2 * self.table.size(0)))
-            self.table = longer.to(self.table)
+            longer = max(self.offset + end, 2 * self.table.size(0))
+            self.table = self._rows(longer, self.table.dtype).to(self.table.device)
         return self.table[positions + self.offset]
 
-    def _table(self, length: int) -> Tensor:
-        return sinusoidal_positions(length, self.d_model, layout=self.layout, dtype=torch.get_default_dtype())
+    def _rows(self, length: int, dtype: torch.dtype) -> Tensor:
+        return sinusoidal_positions(length, self.d_model, layout=self.layout, dtype=dtype)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Self:
+        # After a change of type the table is made again: rounded once, and not once for each type it has been through.
+        before = self.table.dtype
+        super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        if self.table.dtype != before:
+            self.table = self._rows(self.table.size(0), self.table.dtype).to(self.table.device)
+        return self
 
 
 class LearnedPositions(nn.Module):

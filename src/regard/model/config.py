@@ -11,8 +11,10 @@ from regard.layers.residual import NormPlacement
 from regard.ops.feed_forward import Activation
 from regard.ops.positions import SinusoidLayout
 
-Size = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
+# A number is a number here: neither true nor "8" is taken for one.
+Size = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
+Count = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 SharedEmbeddings = Literal["all", "source-target", "target-output", "none"]
@@ -56,23 +58,23 @@ class TransformerConfig(Config):
     """F: the width of the feed-forward's hidden layer; 4 · d_model unless given."""
     activation: Activation = "relu"
     """The feed-forward's activation; swiglu and geglu add a gate."""
-    bias: bool = True
+    bias: Flag = True
     """Whether the projections of attention and feed-forward have a bias."""
 
     norm: Literal["layer", "rms"] = "layer"
     norm_placement: NormPlacement = "post"
     """Before each sublayer (second note) or after the residual (third note, the paper)."""
     norm_eps: Annotated[float, Field(ge=0.0)] = 1e-5
-    final_norm: bool | None = None
+    final_norm: Flag | None = None
     """A norm after the last layer of each stack; unless given, where norms come before the sublayers."""
-    embedding_norm: bool = False
+    embedding_norm: Flag = False
     """A norm after the embeddings."""
 
     shared_embeddings: SharedEmbeddings = "all"
     """Which of the source, target and output matrices are one and the same."""
-    embedding_scale: bool = True
+    embedding_scale: Flag = True
     """Whether embeddings are multiplied by √d_model."""
-    output_bias: bool = False
+    output_bias: Flag = False
     """Whether the logits have a bias."""
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
     max_positions: Size = 1024

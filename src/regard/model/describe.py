@@ -8,19 +8,20 @@ from torch import Tensor
 from regard.layers import head_width
 from regard.model.config import TransformerConfig
 
-# The end of a module's name, what the notes call its matrix, and its shape in our letters. The first that fits counts.
+# The end of a module's name, what the notes call its weight and its bias, and the weight's shape in our letters. The
+# first that fits counts.
 _PROJECTIONS = [
-    ("tokens", "E", "(W, D)"),
-    ("positions", "P", "(positions, D)"),
-    ("attention.query", "W_Q", "(H·K, D)"),
-    ("attention.key", "W_K", "(G·K, D)"),
-    ("attention.value", "W_V", "(G·V, D)"),
-    ("attention.output", "W_O", "(D, H·V)"),
-    ("feed_forward.expand", "W_1, b_1", "(F, D)"),
-    ("feed_forward.gate", "gate", "(F, D)"),
-    ("feed_forward.contract", "W_2, b_2", "(D, F)"),
-    ("norm", "γ, β", "(D)"),
-    ("output", "output", "(W, D)"),
+    ("tokens", ["E"], "(W, D)"),
+    ("positions", ["P"], "(positions, D)"),
+    ("attention.query", ["W_Q", ""], "(H·K, D)"),
+    ("attention.key", ["W_K", ""], "(G·K, D)"),
+    ("attention.value", ["W_V", ""], "(G·V, D)"),
+    ("attention.output", ["W_O", ""], "(D, H·V)"),
+    ("feed_forward.expand", ["W_1", "b_1"], "(F, D)"),
+    ("feed_forward.gate", ["gate", ""], "(F, D)"),
+    ("feed_forward.contract", ["W_2", "b_2"], "(D, F)"),
+    ("norm", ["γ", "β"], "(D)"),
+    ("output", ["output", ""], "(W, D)"),
 ]
 
 
@@ -86,7 +87,8 @@ def _parameter_rows(parameters: Mapping[str, Tensor]) -> list[list[str]]:
 
     rows = []
     for module, copies in alike.items():
-        notes, letters = next((notes, letters) for end, notes, letters in _PROJECTIONS if module.endswith(end))
+        names, letters = next((names, letters) for end, names, letters in _PROJECTIONS if module.endswith(end))
+        notes = ", ".join(filter(None, names[: len(copies[0])]))
         shape = " + ".join(_shape(tensor.shape) for tensor in copies[0])
         count = sum(tensor.numel() for tensors in copies for tensor in tensors)
         rows.append([module, notes, letters, shape, str(len(copies)), f"{count:,}"])
@@ -96,6 +98,7 @@ def _parameter_rows(parameters: Mapping[str, Tensor]) -> list[list[str]]:
 def _flow(config: TransformerConfig) -> list[list[str]]:
     z = _sizes(config)
     D, H, G, K, V, W = (z[letter] for letter in "DHGKVW")
+    position = [["positions", "P", f"{config.positions} positions, added to X and to Y", _shape(("T", D))]]
     encoder = [
         ["embedded source", "X + P", "input to the encoder", _shape(("B", "S", D))],
         ["memory", "g_{1:T′}", "encoder output", _shape(("B", "S", D))],
@@ -105,6 +108,7 @@ def _flow(config: TransformerConfig) -> list[list[str]]:
         ["states", "h_{1:T}", "decoder output", _shape(("B", "T", D))],
     ]
     attention = [
+        ["x", "H", "what a layer attends from, or to", _shape(("B", "T or S", D))],
         ["query_BHTK", "Q^p", "queries", _shape(("B", H, "T", K))],
         ["key_BGSK", "K^p", "keys", _shape(("B", G, "S", K))],
         ["value_BGSV", "V^p", "values", _shape(("B", G, "S", V))],
@@ -117,7 +121,7 @@ def _flow(config: TransformerConfig) -> list[list[str]]:
     ]
     logits = ["logits", "", "scores of the vocabulary", _shape(("B", "T" if config.decoder_layers else "S", W))]
     stacks = (encoder if config.encoder_layers else []) + (decoder if config.decoder_layers else [])
-    return [*attention, *stacks, logits]
+    return [*attention, *(position if config.positions != "none" else []), *stacks, logits]
 
 
 def _attentions(config: TransformerConfig) -> list[list[str]]:

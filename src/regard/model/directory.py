@@ -1,7 +1,9 @@
 """The model directory on disk: JSON and safetensors, nothing that could run."""
 
 import json
+import os
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 
 import torch
@@ -10,8 +12,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, ModelError
-from regard.files import read_json, replaced_directory
+from regard.files import read_json, replaced_files
 from regard.model.config import TransformerConfig
+
+Origin = str | os.PathLike[str]
 
 FORMAT = 1
 CONFIG_FILE = "config.json"
@@ -22,10 +26,13 @@ def write_model_directory(path: Path, config: TransformerConfig, tensors: Mappin
     """Write configuration and weights; other files that the directory holds stay."""
     if path.exists() and not path.is_dir():
         raise ModelError(f"{path} is a file; a model is saved as a directory")
-    with replaced_directory(path) as fresh:
-        content = {"format": FORMAT, "model": config.model_dump(mode="json")}
-        (fresh / CONFIG_FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, fresh / WEIGHTS_FILE)
+    content = {"format": FORMAT, "model": config.model_dump(mode="json")}
+    try:
+        with replaced_files(path, last=CONFIG_FILE) as fresh:
+            save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, fresh / WEIGHTS_FILE)
+            (fresh / CONFIG_FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{path} cannot be written: {error}") from None
 
 
 def read_model_directory(path: Path) -> tuple[TransformerConfig, dict[str, Tensor]]:
@@ -45,7 +52,7 @@ def read_config(path: Path) -> TransformerConfig:
                 f"; it looks like Hugging Face's for a {content['model_type']} model, which `regard convert` may read"
             )
         raise ModelError(f'{path} has no "format" and is not regard\'s{hint}')
-    if content["format"] != FORMAT:
+    if content["format"] is True or content["format"] != FORMAT:
         raise ModelError(f"{path} is of format {content['format']!r}; this version of regard reads format {FORMAT}")
     try:
         return TransformerConfig.model_validate(content.get("model"))
@@ -66,8 +73,16 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
+def common_type(tensors: Mapping[str, Tensor], *, source: Origin) -> torch.dtype:
+    """Give the floating-point type that holds all of these tensors."""
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise ModelError(f"{source}: {name} is {tensor.dtype}; weights are floating-point")
+    return reduce(torch.promote_types, (tensor.dtype for tensor in tensors.values()))
+
+
 @torch.no_grad()
-def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], *, source: Path | str) -> None:
+def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], *, source: Origin) -> None:
     """Copy tensors into the parameters of the same names: all of them, of the same shapes, and no others."""
     parameters = dict(model.named_parameters())
     if missing := sorted(parameters.keys() - tensors.keys()):

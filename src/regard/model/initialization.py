@@ -9,8 +9,8 @@ def initialize(model: nn.Module) -> None:
     """Draw every projection so that signals keep their size, and residual branches so that depth does not matter.
 
     Projections are Xavier-uniform with zero biases. What a sublayer adds to the residual stream is scaled by one over
-    the root of how many sublayers there are: with "pre" the sum then keeps its size at any depth; with "post" each
-    norm divides gradients by √(1 + 1/n) in place of √2, a constant factor over n of them in place of 2^(-n/2).
+    the root of how many sublayers there are, so that all of them together add about as much as the stream itself, at
+    any depth, and gradients reach the first layer as large as the last.
     Embeddings draw themselves with a deviation of 1/√d_model, which the paper's √d_model brings to 1.
     """
     for stack in model.modules():

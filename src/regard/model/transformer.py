@@ -4,14 +4,16 @@ import os
 from pathlib import Path
 from typing import NamedTuple, Self
 
+import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.layers import Decoder, DecoderCache, Embedding, Encoder
+from regard.layers.embeddings import check_tokens
 from regard.model.build import build_decoder, build_embedding, build_encoder, build_output
 from regard.model.config import TransformerConfig
 from regard.model.describe import describe
-from regard.model.directory import load_tensors, read_model_directory, write_model_directory
+from regard.model.directory import common_type, load_tensors, read_model_directory, write_model_directory
 from regard.model.initialization import initialize
 from regard.ops import Mask, padding_mask
 from regard.ops.masks import as_mask
@@ -60,8 +62,9 @@ class Transformer(nn.Module):
         """Encode tokens (B, S). Padding is masked, unless another mask of the keys, (B, 1, 1, S), is given."""
         if self.encoder is None or self.source_embedding is None:
             raise InputError("this model is a decoder alone (encoder_layers is 0): it has nothing to encode with")
+        x_BSD = self.source_embedding(source)
         mask = padding_mask(source, self.config.pad_id) if source_mask is None else _key_mask(source_mask, source)
-        return Memory(self.encoder(self.source_embedding(source), mask), mask)
+        return Memory(self.encoder(x_BSD, mask), mask)
 
     def decode(
         self,
@@ -74,16 +77,21 @@ class Transformer(nn.Module):
         """Give the decoder's states (B, T, D), the notes' h_{1:T}, for target tokens (B, T).
 
         With a cache from `start_cache`, the target is what comes after the tokens that were decoded with it before,
-        and the memory is the one that it was started with. `lengths` then tells how many tokens of each row are
-        real, where rows differ.
+        and the memory is the one that it was started with; no gradient is kept. `lengths` then tells how many tokens of
+        each row are real, where rows differ.
         """
         decoder, embedding = self._decoder_parts()
         states: Tensor
         if cache is not None:
             if memory is not None:
                 raise InputError("decode was given a memory and a cache; a cache has the memory it was started with")
-            past = cache.past
-            states = decoder(embedding(target, past.offset, past.longest), cache=cache, lengths_B=lengths)
+            check_tokens(target)
+            cache.check(target.size(0), target.size(1), lengths)
+            with torch.no_grad():  # what a cache keeps carries no gradient, so nothing that reads it can
+                x_BTD = embedding(target, cache.past.offset, lengths)
+                states = decoder(x_BTD, cache=cache, lengths_B=lengths)
+        elif lengths is not None:
+            raise InputError("decode was given lengths without a cache; a target's padding needs none")
         else:
             states = decoder(embedding(target), *self._checked(memory))
         return states
@@ -134,10 +142,11 @@ class Transformer(nn.Module):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a model directory, ready to use: in evaluation mode, in the precision it was saved in."""
+        """Read a model directory, ready to use: in evaluation mode, in the widest precision it was saved in."""
         config, tensors = read_model_directory(Path(path))
-        model = cls(config).to(next(iter(tensors.values())).dtype)
-        load_tensors(model, tensors, source=Path(path))
+        with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten, so nobody's seed pays for it
+            model = cls(config).to(common_type(tensors, source=path))
+        load_tensors(model, tensors, source=path)
         return model.eval()
 
     @property

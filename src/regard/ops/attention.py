@@ -1,10 +1,12 @@
 """Attention: one function, several paths, one answer."""
 
+import math
 from typing import Literal, overload
 
 from torch import Tensor
 
 from regard.errors import InputError
+from regard.ops.dropout import checked_rate
 from regard.ops.explicit import explicit_attention
 from regard.ops.fused import fused_attention
 from regard.ops.masks import Causal, Mask, as_mask, broadcast_to_scores, fitted_mask
@@ -65,8 +67,9 @@ def attention(
     zeros. With `return_weights` the weights come too, as they are before dropout.
     """
     _check_shapes(query, key, value)
-    if not 0.0 <= dropout < 1.0:
-        raise InputError(f"dropout is {dropout}; it must be at least 0 and less than 1")
+    checked_rate(dropout)
+    if scale is not None and not math.isfinite(scale):
+        raise InputError(f"scale is {scale}; scores are multiplied by it, so it must be finite")
     rank = query.dim()
     scale = max(query.size(-1), 1) ** -0.5 if scale is None else scale
     query_BHTK, key_BGSK, value_BGSV = _with_heads(query, rank), _with_heads(key, rank), _with_heads(value, rank)

@@ -15,26 +15,26 @@ from regard.ops.masks import Mask
 def attention_scores(query_BHTK: Tensor, key_BGSK: Tensor, scale: float) -> Tensor:
     """Compare every query with every key: QKᵀ · scale, of shape BHTS (all notes, "scores").
 
-    With fewer key heads than query heads (G < H), each key head serves H/G neighbouring query heads.
+    With fewer key heads than query heads (G < H), each key head serves H/G neighbouring query heads. Scores are float32
+    at least: half precision could not hold them.
     """
     key_BHSK = repeat_heads(key_BGSK, query_BHTK.size(1))
-    return query_BHTK @ key_BHSK.mT * scale
+    precision = torch.promote_types(query_BHTK.dtype, torch.float32)
+    return (query_BHTK.to(precision) * scale) @ key_BHSK.to(precision).mT
 
 
 def masked_softmax(scores_BHTS: Tensor, allowed: Tensor | None = None) -> Tensor:
     """Turn scores into weights that sum to one over the keys, -∞ where a query may not attend.
 
     A query whose scores are all -∞ gets weights of zero, and passes back a gradient of zero, where the plain softmax
-    is 0/0. The sum is taken in float32 at least.
+    is 0/0.
     """
     if allowed is not None:
         scores_BHTS = scores_BHTS.masked_fill(~allowed, -torch.inf)
     if scores_BHTS.size(-1) == 0:
         return scores_BHTS
     nothing_BHT1 = scores_BHTS.detach().amax(-1, keepdim=True) == -torch.inf
-    precision = torch.promote_types(scores_BHTS.dtype, torch.float32)
-    weights_BHTS = scores_BHTS.masked_fill(nothing_BHT1, 0.0).softmax(-1, dtype=precision)
-    return weights_BHTS.masked_fill(nothing_BHT1, 0.0).to(scores_BHTS.dtype)
+    return scores_BHTS.masked_fill(nothing_BHT1, 0.0).softmax(-1).masked_fill(nothing_BHT1, 0.0)
 
 
 def weighted_sum(weights_BHTS: Tensor, value_BGSV: Tensor) -> Tensor:
@@ -64,6 +64,6 @@ def explicit_attention(
     if bias is not None:
         scores_BHTS = scores_BHTS + bias.to(scores_BHTS.dtype)
     allowed = None if mask is None else mask.dense(T, S, query_BHTK.device)
-    weights_BHTS = masked_softmax(scores_BHTS, allowed)
+    weights_BHTS = masked_softmax(scores_BHTS, allowed).to(query_BHTK.dtype)
     output_BHTV = weighted_sum(apply_dropout(weights_BHTS, dropout), value_BGSV)
     return output_BHTV, weights_BHTS

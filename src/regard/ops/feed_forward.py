@@ -27,13 +27,6 @@ def is_gated(activation: Activation) -> bool:
     return activation in ("swiglu", "geglu")
 
 
-def activation_function(activation: Activation) -> Callable[[Tensor], Tensor]:
-    """Give the function of one tensor that an activation applies, to its gate if it has one; it may work in place."""
-    if activation not in _FUNCTIONS:
-        raise InputError(f"activation {activation!r} is not known; it is one of {', '.join(get_args(Activation))}")
-    return _FUNCTIONS[activation]
-
-
 def feed_forward(
     x_BTD: Tensor,
     w1_FD: Tensor,
@@ -51,12 +44,16 @@ def feed_forward(
     The gated forms (SwiGLU, GEGLU) are (f(xW_g + b_g) ⊙ (xW₁ + b₁))W₂ + b₂. Weights are stored as torch's linear
     layers store them, transposed to how the notes write them. `dropout` falls on the hidden layer.
     """
-    function = activation_function(activation)
-    if is_gated(activation) != (gate_FD is not None):
-        raise InputError(f"activation {activation!r} takes {'a' if is_gated(activation) else 'no'} gate matrix")
-    hidden_BTF = F.linear(x_BTD, w1_FD, b1_F)
-    if gate_FD is None:
-        hidden_BTF = function(hidden_BTF)
-    else:
-        hidden_BTF = function(F.linear(x_BTD, gate_FD, gate_bias_F)) * hidden_BTF
+    gate_BTF = None if gate_FD is None else F.linear(x_BTD, gate_FD, gate_bias_F)
+    hidden_BTF = activate(F.linear(x_BTD, w1_FD, b1_F), activation, gate_BTF)
     return F.linear(apply_dropout(hidden_BTF, dropout), w2_DF, b2_D)
+
+
+def activate(hidden_BTF: Tensor, activation: Activation, gate_BTF: Tensor | None = None) -> Tensor:
+    """Bend a hidden layer, f(h), or let a gate through, f(g) ⊙ h. It may work in place of what it is given."""
+    if activation not in _FUNCTIONS:
+        raise InputError(f"activation {activation!r} is not known; it is one of {', '.join(get_args(Activation))}")
+    if is_gated(activation) != (gate_BTF is not None):
+        raise InputError(f"activation {activation!r} takes {'a' if is_gated(activation) else 'no'} gate")
+    function = _FUNCTIONS[activation]
+    return function(hidden_BTF) if gate_BTF is None else function(gate_BTF) * hidden_BTF

@@ -21,6 +21,8 @@ def fused_attention(
     """Give the output BHTV of softmax(QKᵀ·scale + M)V by torch's fused kernel."""
     if query_BHTK.numel() == 0 or value_BGSV.numel() == 0:  # the kernels divide by their sizes
         return explicit_attention(query_BHTK, key_BGSK, value_BGSV, mask, bias, scale=scale)[0]
+    if scale <= 0.0:  # the causal kernels multiply the -∞ of what is masked by the scale
+        query_BHTK, scale = query_BHTK * scale, 1.0
     T, S, V = query_BHTK.size(2), value_BGSV.size(2), value_BGSV.size(3)
     query_BHTK, key_BGSK, value_BGSV = _of_one_width(query_BHTK, key_BGSK, value_BGSV)
     on_cpu = query_BHTK.device.type == "cpu"
@@ -84,7 +86,9 @@ def _causal_and_masked_on_cpu(
     # torch's public function takes a causal flag or a mask, not both, and would have us write out B matrices T×S.
     # The kernel underneath takes both.
     H = query_BHTK.size(1)
-    additive = torch.zeros(allowed.shape, dtype=query_BHTK.dtype).masked_fill_(~allowed, -torch.inf)
+    additive = torch.zeros(allowed.shape, dtype=query_BHTK.dtype, device=query_BHTK.device).masked_fill_(
+        ~allowed, -torch.inf
+    )
     output: Tensor
     output, _ = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query_BHTK.contiguous(),

@@ -36,20 +36,24 @@ def sinusoidal_positions(
     """
     if length < 0 or d_model < 1:
         raise InputError(f"a position table of {length} × {d_model} was asked for; it needs length ≥ 0 and d_model ≥ 1")
-    whole, rest = _turns_per_position(d_model)
-    position = torch.arange(length, dtype=torch.int64)[:, None]
+    cpu = torch.device("cpu")  # the table is made here, whatever device tensors are made on by default
+    words, rests = _turns_per_position(d_model)
+    whole = torch.tensor(words, dtype=torch.int64, device=cpu)
+    rest = torch.tensor(rests, dtype=torch.float64, device=cpu)
+    position = torch.arange(length, dtype=torch.int64, device=cpu)[:, None]
     turns = (position * whole).double() / float(_WORD) + position * rest
     angle = turns * (2 * torch.pi)
     sines, cosines = angle.sin(), angle.cos()[:, : d_model // 2]
     if layout == "halves":
-        return torch.cat([sines, cosines], dim=1).to(dtype)
-    table = torch.empty(length, d_model, dtype=dtype)
-    table[:, 0::2], table[:, 1::2] = sines, cosines
-    return table
+        table = torch.cat([sines, cosines], dim=1)
+    else:
+        table = torch.empty(length, d_model, dtype=torch.float64, device=cpu)
+        table[:, 0::2], table[:, 1::2] = sines, cosines
+    return table.to(dtype=dtype, device=torch.get_default_device())
 
 
 @lru_cache(maxsize=8)  # half a millisecond a frequency, and the same for every table of a model
-def _turns_per_position(d_model: int) -> tuple[Tensor, Tensor]:
+def _turns_per_position(d_model: int) -> tuple[list[int], list[float]]:
     """Give 10000^(-2i/d_model) / 2π for each i, as 64 bits after the point and a float64 for what they leave over."""
     whole, rest = [], []
     with localcontext(prec=50):
@@ -58,4 +62,4 @@ def _turns_per_position(d_model: int) -> tuple[Tensor, Tensor]:
             bits = int(turns * _WORD)
             whole.append(bits)  # less than a sixth of 2^64: fits a signed word
             rest.append(float(turns - Decimal(bits) / _WORD))
-    return torch.tensor(whole, dtype=torch.int64), torch.tensor(rest, dtype=torch.float64)
+    return whole, rest

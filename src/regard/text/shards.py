@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import DataError
-from regard.files import replaced_directory
+from regard.files import new_directory
 from regard.text.corpora import Corpus, Pair
 from regard.text.tokenizer import Tokenizer
 
@@ -58,7 +58,7 @@ def encode_corpus(corpus: Corpus, source: Tokenizer, target: Tokenizer, cache: P
     """Encode a corpus, or find it in the cache if the same content was encoded by the same tokenizers before."""
     path = cache / _fingerprint(corpus, source, target)
     if not (path / "manifest.json").exists():
-        with replaced_directory(path) as fresh:
+        with new_directory(path) as fresh:
             _write(corpus, source, target, fresh)
     return EncodedCorpus(path)
 

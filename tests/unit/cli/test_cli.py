@@ -47,10 +47,23 @@ def test_explain_takes_matrices_files_and_sentences(tmp_path: Path) -> None:
         (["--x", ";"], "--x holds no numbers"),
         (["--w-q", "1 2"], "W_Q has 1 rows; X is 4 wide"),
         (["a sentence", "--x", "1"], "a sentence or matrices, not both"),
+        (["--x", "missing.txt"], "'missing.txt', is not all numbers, and there is no file"),
+        (["--scale", "nan"], "not finite"),
+        (["--x", "1e200 1e200"], "not finite"),
     ],
 )
 def test_explain_says_what_is_wrong(arguments: list[str], says: str) -> None:
     check_refused(regard("explain", *arguments), 2, says)
+
+
+def test_explain_takes_anything_for_a_word_and_cuts_no_number_off() -> None:
+    told = regard("explain", "[/x] [red] :smile: " + "word " * 12)
+    assert told.returncode == 0
+    for word in ("[/x]", "[red]", ":smile:"):
+        assert word in told.stdout
+    assert "…" not in told.stdout
+    wide = "; ".join(" ".join(["0.25000"] * 16) for _ in range(16))
+    assert regard("explain", "--x", wide).returncode == 0
 
 
 def test_describe(tmp_path: Path) -> None:
@@ -64,6 +77,7 @@ def test_describe(tmp_path: Path) -> None:
     assert "(B, 4, T, 32)" in from_disk.stdout
     check_refused(regard("describe"), 2, "one of the two")
     check_refused(regard("describe", "--preset", "huge"), 2, "'huge'", "tiny, small, base, big")
+    check_refused(regard("describe", "--preset", "tiny", "--vocab-size", str(10**17)), 2, "vocab_size is 1000")
     check_refused(regard("describe", tmp_path), 4, str(tmp_path / "config.json"), "missing")
 
 
@@ -80,6 +94,8 @@ def test_convert(tmp_path: Path) -> None:
     check_refused(regard("convert", tmp_path / "nowhere", tmp_path / "new"), 4, "nowhere is missing")
     check_refused(regard("describe", tmp_path / "theirs"), 4, "regard convert")
     assert not (tmp_path / "new").exists()
+    (tmp_path / "file").write_text("")
+    check_refused(regard("convert", tmp_path / "theirs", tmp_path / "file" / "new"), 4, "cannot be written")
 
 
 def test_tokenizer(tmp_path: Path) -> None:

@@ -95,3 +95,12 @@ def test_a_wrong_width_is_told() -> None:
         layer(torch.randn(2, 3, 7), torch.randn(2, 3, 8))
     with pytest.raises(InputError, match=r"key has shape \(3, 8\)"):
         layer(torch.randn(3, 8))
+
+
+def test_the_notes_additive_mask_goes_in_as_bias() -> None:
+    layer = regard.MultiHeadAttention(8, 2)
+    x = torch.randn(2, 4, 8)
+    M = torch.zeros(4, 4).masked_fill(~regard.causal_mask(4), -math.inf)
+    torch.testing.assert_close(layer(x, bias=M), layer(x, causal=True))
+    with pytest.raises(InputError, match="bias="):
+        layer(x, mask=M)

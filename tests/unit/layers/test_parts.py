@@ -4,8 +4,16 @@ import pytest
 import torch
 
 from regard import InputError, Transformer, TransformerConfig
-from regard.layers import Dropout, FeedForward, LayerNorm, RMSNorm, TokenEmbedding
-from regard.ops import layer_norm, rms_norm
+from regard.layers import (
+    Dropout,
+    FeedForward,
+    LayerNorm,
+    MultiHeadAttention,
+    RMSNorm,
+    SinusoidalPositions,
+    TokenEmbedding,
+)
+from regard.ops import layer_norm, rms_norm, sinusoidal_positions
 
 
 def test_d_ff_is_four_times_d_model_unless_given() -> None:
@@ -42,10 +50,37 @@ def test_each_dropout_acts_in_training_and_only_there(field: str) -> None:
 
 def test_the_paper_drops_from_every_sublayer_and_from_the_embeddings() -> None:
     model = Transformer(TransformerConfig.preset("tiny", vocab_size=9, dropout=0.25))
-    rates = [module.rate for module in model.modules() if isinstance(module, Dropout)]
+    rates = [
+        module.rate for name, module in model.named_modules() if isinstance(module, Dropout) and "forward." not in name
+    ]
     assert rates == [0.25] * (2 + 4 * 2 + 4 * 3)
 
 
 def test_a_bad_rate_is_told() -> None:
-    with pytest.raises(InputError, match=r"1\.5"):
-        Dropout(1.5)
+    for make in (
+        lambda: Dropout(1.5),
+        lambda: MultiHeadAttention(8, 2, dropout=1.5),
+        lambda: FeedForward(8, dropout=1.5),
+    ):
+        with pytest.raises(InputError, match=r"1\.5"):
+            make()
+
+
+def test_sinusoids_are_rounded_once_whatever_types_they_went_through() -> None:
+    layer = SinusoidalPositions(6, length=4, offset=1).bfloat16().float().double()
+    before = layer(torch.arange(3), 3)
+    assert before.equal(sinusoidal_positions(4, 6)[1:])
+    layer(torch.arange(50), 50)
+    assert layer(torch.arange(3), 3).equal(before)
+
+
+def test_the_linear_layers_are_called_as_modules() -> None:
+    """Hooks, quantised and adapted layers put in their place depend on it."""
+    model = Transformer(TransformerConfig.preset("tiny", vocab_size=9, activation="swiglu"))
+    called: set[str] = set()
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_hook(lambda *_, name=name: called.add(name))
+    x = torch.tensor([[1, 2, 3]])
+    model(x, x)
+    assert called == {name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}

@@ -65,6 +65,37 @@ def test_rows_of_different_lengths_come_and_go(config: TransformerConfig, prefix
         at, row_of = at[chosen], row_of[chosen]
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
+def test_uneven_rows_reach_the_end_of_a_table_each_by_itself(positions: str) -> None:
+    config = TransformerConfig.preset("tiny", vocab_size=VOCAB, positions=positions, max_positions=4, encoder_layers=0)
+    model = model_of(config)
+    target = tokens(2, 4, VOCAB)
+    expected = model(target)
+    cache = model.start_cache()
+    model.decode(target[:, :3], cache=cache, lengths=torch.tensor([1, 3]))
+    rest = torch.stack([target[0, 1:3], torch.stack([target[1, 3], target[1, 3]])])
+    step = model.logits(model.decode(rest, cache=cache, lengths=torch.tensor([2, 1])))
+    torch.testing.assert_close(step[0], expected[0, 1:3])
+    torch.testing.assert_close(step[1, 0], expected[1, 3])
+    if positions == "learned":
+        with pytest.raises(InputError, match="5 positions .* table of 4"):
+            model.decode(target[:, :1], cache=cache)
+
+
+@torch.no_grad()
+def test_uneven_rows_go_beyond_the_first_table_of_sinusoids() -> None:
+    model = model_of(TransformerConfig.preset("tiny", vocab_size=VOCAB, encoder_layers=0, decoder_layers=1))
+    target = tokens(2, 300, VOCAB)
+    expected = model(target)
+    cache = model_of(model.config).start_cache()
+    model = model_of(model.config)  # its table is as short as it was
+    model.decode(target[:, :250], cache=cache, lengths=torch.tensor([200, 250]))
+    rows = torch.stack([target[0, 200:250], target[1, 250:300]])
+    step = model.logits(model.decode(rows, cache=cache))
+    torch.testing.assert_close(step[1], expected[1, 250:300])
+
+
 def test_what_does_not_fit_a_cache_is_told() -> None:
     model = model_of(TransformerConfig.preset("tiny", vocab_size=VOCAB))
     source, target = tokens(2, 3, VOCAB), tokens(2, 3, VOCAB)
@@ -76,7 +107,22 @@ def test_what_does_not_fit_a_cache_is_told() -> None:
         _ = cache.past.lengths_B
     model.decode(target, cache=cache)
     assert cache.past.lengths_B.tolist() == [3, 3]
-    with pytest.raises(InputError, match="holds 2 rows and was given 1"):
+    for lengths, says in (
+        (torch.tensor([7, 3]), "row 0 is said to have 7 real positions, of the 3"),
+        (torch.tensor([2, -1]), "row 1 is said to have -1"),
+        (torch.tensor([1]), r"shape \(2,\).*got torch.int64 of shape \(1,\)"),
+        (torch.tensor([1.0, 2.0]), "torch.float32"),
+    ):
+        with pytest.raises(InputError, match=says):
+            model.decode(target, cache=cache, lengths=lengths)
+    with pytest.raises(InputError, match="started with 2 sources and was given 1 rows"):
         model.decode(target[:1], cache=cache)
+    with pytest.raises(InputError, match=r"shape \(3,\)"):
+        model.decode(target[0], cache=cache)
+    with pytest.raises(InputError, match="lengths without a cache"):
+        model.decode(target, memory, lengths=torch.tensor([1, 1]))
+    assert cache.past.lengths_B.tolist() == [3, 3]  # nothing of what was refused has been taken in
+    model.decode(target, cache=cache)
+    assert cache.past.lengths_B.tolist() == [6, 6]
     with pytest.raises(InputError, match="no memory"):
         model.start_cache()

@@ -20,6 +20,10 @@ from regard import ConfigError, TransformerConfig
         (dict(dropout=1.0), "dropout is 1.0"),
         (dict(activation="tanh"), "activation is 'tanh'"),
         (dict(norm_eps=float("nan")), "norm_eps is nan"),
+        (dict(vocab_size=True), "vocab_size is True"),
+        (dict(d_model="8"), "d_model is '8'"),
+        (dict(bias="no"), "bias is 'no'"),
+        (dict(vocab_size=10**20), "vocab_size is 100000000000000000000"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_that_names_it(fields: dict[str, Any], says: str) -> None:

@@ -64,10 +64,43 @@ def test_a_save_that_fails_leaves_the_old_model_whole(saved: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("regard.model.directory.save_file", full_disk)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(ModelError, match="cannot be written.*No space"):
         Transformer(TransformerConfig.preset("tiny", vocab_size=VOCAB)).save(saved)
     assert {file.name: file.read_bytes() for file in saved.iterdir()} == before
     assert list(saved.parent.iterdir()) == [saved]
+
+
+def test_odd_places_to_save_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of(TransformerConfig.preset("tiny", vocab_size=VOCAB), dtype=torch.float32)
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / "dangling").symlink_to(tmp_path / "nowhere")
+    model.save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert sorted(file.name for file in (tmp_path / "real").iterdir()) == [
+        "config.json",
+        "dangling",
+        "model.safetensors",
+    ]
+    assert (tmp_path / "real").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    model.save(".")
+    assert Transformer.load(".").config == model.config
+    assert Path.cwd() == tmp_path / "here"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ModelError, match="file is a file"):
+        model.save(tmp_path / "file")
+    with pytest.raises(ModelError, match="cannot be written"):
+        model.save(tmp_path / "file" / "model")
+
+
+def test_loading_draws_nothing_from_the_seed(saved: Path) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    Transformer.load(saved)
+    assert torch.rand(1).equal(expected)
 
 
 def check_refused(path: Path, *says: str) -> None:
@@ -102,7 +135,10 @@ def test_truncated_weights(saved: Path, size: int) -> None:
         ("[1]", "JSON list"),
         ('{"format": 2, "model": {}}', "format 2"),
         ('{"model_type": "marian"}', "Hugging Face's for a marian model"),
-        ('{"format": 1}', "config.json"),
+        ('{"format": 1}', "all of it is None"),
+        ('{"format": true, "model": {}}', "format True"),
+        ("[" * 100_000, "not JSON"),
+        ('{"format": ' + "9" * 5000 + "}", "not JSON"),
         ('{"format": 1, "model": {"vocab_size": 23, "heads": 4}}', "heads is not a key it knows"),
         ("\udcff", "cannot be read"),
     ],
@@ -121,3 +157,5 @@ def test_weights_that_are_not_the_configurations(saved: Path) -> None:
     check_refused(saved, "stranger is in the weights")
     save_file({**weights, first: torch.ones(3, 3)}, saved / "model.safetensors")
     check_refused(saved, first, "(3, 3)")
+    save_file({**weights, first: torch.ones(3, 3, dtype=torch.int8)}, saved / "model.safetensors")
+    check_refused(saved, first, "torch.int8")

@@ -5,6 +5,14 @@ from hypothesis import given, settings
 import regard
 from regard import Transformer, TransformerConfig
 from regard.errors import InputError
+from regard.layers import (
+    FeedForward,
+    LayerNorm,
+    LearnedPositions,
+    MultiHeadAttention,
+    RMSNorm,
+    SinusoidalPositions,
+)
 from tests.strategies import VOCAB, configs, model_of, tokens
 
 
@@ -32,6 +40,31 @@ def test_every_parameter_of_every_configuration_learns(config: TransformerConfig
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
+        # A key's bias adds the same to all of a query's scores, which the softmax takes away again.
+        assert parameter.grad.abs().max() > 0 or name.endswith("key.bias"), name
+
+
+@settings(max_examples=60)
+@given(configs())
+def test_every_field_reaches_the_modules(config: TransformerConfig) -> None:
+    model = Transformer(config)
+    D, H, G = config.d_model, config.num_heads, config.num_kv_heads or config.num_heads
+    K, V = config.d_k or D // H, config.d_v or D // H
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention):
+            shapes = [p.weight.shape for p in (module.query, module.key, module.value, module.output)]
+            assert shapes == [(H * K, D), (G * K, D), (G * V, D), (D, H * V)]
+            assert (module.query.bias is not None) == config.bias
+            assert module.dropout == config.attention_dropout
+        if isinstance(module, FeedForward):
+            assert module.expand.weight.shape == (config.d_ff or 4 * D, D)
+            assert (module.activation, module.dropout.rate) == (config.activation, config.activation_dropout)
+        if isinstance(module, LayerNorm | RMSNorm):
+            assert module.eps == config.norm_eps
+            assert isinstance(module, LayerNorm) == (config.norm == "layer")
+        if isinstance(module, SinusoidalPositions | LearnedPositions):
+            assert module.offset == config.position_offset
+            assert isinstance(module, LearnedPositions) == (config.positions == "learned")
 
 
 @pytest.mark.parametrize(("shared", "matrices"), [("all", 1), ("source-target", 2), ("target-output", 2), ("none", 3)])
@@ -68,6 +101,7 @@ def test_a_source_mask_takes_the_place_of_padding() -> None:
         ((torch.tensor([1, 2]), torch.tensor([[1]])), r"shape \(2,\)"),
         ((torch.tensor([[1.0]]), torch.tensor([[1]])), "torch.float32"),
         ((torch.tensor([[1]]), None), "missing"),
+        ((torch.tensor([[True]]), torch.tensor([[1]])), "torch.bool"),
         ((torch.tensor([[1], [2]]), torch.tensor([[1]])), "1 rows and keys 2"),
     ],
 )
@@ -75,6 +109,14 @@ def test_bad_tokens_are_told(arguments: tuple, says: str) -> None:
     model = model_of(TransformerConfig.preset("tiny", vocab_size=VOCAB))
     with pytest.raises(InputError, match=says):
         model(*arguments)
+
+
+def test_tokens_of_any_integer_type_are_taken() -> None:
+    model = model_of(TransformerConfig.preset("tiny", vocab_size=VOCAB))
+    x = tokens(2, 3, VOCAB)
+    expected = model(x, x)
+    for dtype in (torch.uint8, torch.int16, torch.int32):
+        assert model(x.to(dtype), x.to(dtype)).equal(expected)
 
 
 def test_a_sequence_beyond_the_learned_table_is_told() -> None:
@@ -110,7 +152,7 @@ def test_a_stack_that_is_not_there_is_told() -> None:
 
 @pytest.mark.parametrize("placement", ["pre", "post"])
 def test_gradients_reach_the_first_layer_at_depth(placement: str) -> None:
-    """A plain post-norm stack of this depth passes back a thousandth of the gradient."""
+    """Without the scaling of what goes into the residual stream, layers' gradients differ by 2 (post) to 4 (pre)."""
     depth = 24
     config = TransformerConfig.preset(
         "tiny", vocab_size=VOCAB, encoder_layers=depth, decoder_layers=0, norm_placement=placement, dropout=0.0
@@ -122,7 +164,7 @@ def test_gradients_reach_the_first_layer_at_depth(placement: str) -> None:
         model.get_parameter(f"encoder.layers.{layer}.feed_forward.expand.weight").grad.norm().item()  # type: ignore[union-attr]
         for layer in range(depth)
     ]
-    assert max(norms) / min(norms) < 10
+    assert max(norms) / min(norms) < 1.8
 
 
 @settings(max_examples=40)
@@ -138,5 +180,14 @@ def test_the_description_accounts_for_every_parameter(config: TransformerConfig)
 
 def test_the_description_shows_the_notes_letters_beside_ours() -> None:
     told = Transformer(TransformerConfig.preset("tiny", vocab_size=VOCAB, d_k=16, d_v=8)).describe()
-    for expected in ("S     T′", "d_model", "(B, 4, T, 16)", "(B, 4, S, 8)", "g_{1:T′}", "W_Q", "1/√16 = 0.25"):
+    for expected in (
+        "S     T′",
+        "d_model",
+        "(B, 4, T, 16)",
+        "(B, 4, S, 8)",
+        "g_{1:T′}",
+        "W_Q",
+        "1/√16 = 0.25",
+        "W_1, b_1",
+    ):
         assert expected in told

@@ -17,7 +17,7 @@ from regard.ops.fused import open_empty_rows
 from regard.ops.masks import as_mask, fitted_mask
 from tests.reference import reference_attention
 
-TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 3e-2}
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 3e-2, torch.float16: 4e-3}
 
 Leaves = tuple[Tensor, Tensor, Tensor]
 
@@ -102,7 +102,7 @@ def cases(draw: st.DrawFn, dtype: torch.dtype = torch.float32) -> Case:
         mask,
         draw(st.booleans()),
         bias,
-        draw(st.sampled_from([None, 1.0, 0.3])),
+        draw(st.sampled_from([None, 1.0, 0.3, 0.0, -0.7])),
     )
 
 
@@ -149,6 +149,17 @@ def test_every_path_gives_the_reference_in_float64(case: Case) -> None:
 @given(cases(dtype=torch.bfloat16))
 def test_every_path_gives_the_reference_in_bfloat16(case: Case) -> None:
     check_case(case, torch.bfloat16)
+
+
+@given(cases(dtype=torch.float16))
+def test_every_path_gives_the_reference_in_float16(case: Case) -> None:
+    check_case(case, torch.float16)
+
+
+def test_scores_beyond_half_precision_stay_finite_on_every_path() -> None:
+    query, key, value = (100 * torch.randn(3, 1, 1, 8, 64)).half().unbind()
+    output, _ = regard.attention(query, key, value, return_weights=True)
+    torch.testing.assert_close(output, regard.attention(query, key, value), atol=0.2, rtol=1e-2)
 
 
 @pytest.mark.parametrize("length", [130, 600, 1100])
@@ -237,6 +248,7 @@ T4 = (2, 3, 5, 4)
         (dict(bias=torch.ones(5, 5, dtype=torch.bool)), "torch.bool; pass a boolean mask as mask="),
         (dict(bias=torch.ones(3, 5)), r"bias of shape \(3, 5\)"),
         (dict(dropout=1.0), "dropout is 1.0"),
+        (dict(scale=math.nan), "scale is nan"),
     ],
 )
 def test_bad_input_is_told_by_what_it_is(arguments: dict[str, Any], says: str) -> None:

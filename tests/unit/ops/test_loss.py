@@ -46,7 +46,18 @@ def test_bad_targets_are_told() -> None:
     logits = torch.randn(1, 2, 4)
     with pytest.raises(InputError, match=r"\(1, 3\)"):
         label_smoothed_cross_entropy(logits, torch.zeros(1, 3, dtype=torch.int64))
-    with pytest.raises(InputError, match="up to 9, beyond a vocabulary of 4"):
+    with pytest.raises(InputError, match="target 9 is outside the vocabulary of 4"):
         label_smoothed_cross_entropy(logits, torch.tensor([[1, 9]]))
+    with pytest.raises(InputError, match="target -100 is outside"):
+        label_smoothed_cross_entropy(logits, torch.tensor([[1, -100]]))
+    with pytest.raises(InputError, match="torch.float32"):
+        label_smoothed_cross_entropy(logits, torch.tensor([[1.0, 1.9]]))
+    with pytest.raises(InputError, match="'summ'"):
+        label_smoothed_cross_entropy(logits, torch.tensor([[1, 1]]), reduction="summ")  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"1\.5"):
         label_smoothed_cross_entropy(logits, torch.tensor([[1, 1]]), smoothing=1.5)
+
+
+def test_sums_do_not_overflow_in_half_precision() -> None:
+    logits, targets = torch.zeros(8192, 5000, dtype=torch.float16), torch.ones(8192, dtype=torch.int64)
+    assert abs(label_smoothed_cross_entropy(logits, targets).item() - 8.517) < 0.01

@@ -3,6 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.errors import InputError
 from regard.ops import layer_norm, rms_norm
 
 
@@ -36,3 +37,26 @@ def test_a_zero_row_of_rms_norm_stays_zero() -> None:
     (gradient,) = torch.autograd.grad(y.sum(), x)
     assert y.equal(torch.zeros(1, 3))
     assert gradient.equal(torch.zeros(1, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("size", [1e-25, 300.0, 1e30])
+def test_without_epsilon_the_size_of_a_row_does_not_matter(dtype: torch.dtype, size: float) -> None:
+    x = (torch.tensor([[1.0, -1.0, 3.0, -3.0]], dtype=torch.float64) * size).to(dtype)
+    if not x.isfinite().all() or (x == 0).all():
+        return  # the type cannot hold such a row
+    expected = torch.tensor([[1.0, -1.0, 3.0, -3.0]]) / 5**0.5
+    for norm in (layer_norm, rms_norm):
+        torch.testing.assert_close(norm(x, eps=0.0).float(), expected, atol=1e-2, rtol=1e-2)
+
+
+def test_gradients_without_epsilon() -> None:
+    x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: layer_norm(x, eps=0.0), (x,))
+    assert torch.autograd.gradcheck(lambda x: rms_norm(x, eps=0.0), (x,))
+
+
+def test_a_bad_epsilon_is_told() -> None:
+    for norm in (layer_norm, rms_norm):
+        with pytest.raises(InputError, match="eps is -1"):
+            norm(torch.ones(2), eps=-1.0)

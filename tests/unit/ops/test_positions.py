@@ -59,3 +59,9 @@ def test_bad_sizes_are_told() -> None:
     with pytest.raises(InputError, match="3 × 0"):
         regard.sinusoidal_positions(3, 0)
     assert regard.sinusoidal_positions(0, 4).shape == (0, 4)
+
+
+def test_a_default_device_is_kept_to_and_not_remembered() -> None:
+    with torch.device("meta"):
+        assert regard.sinusoidal_positions(3, 14).device.type == "meta"
+    assert regard.sinusoidal_positions(3, 14).device.type == "cpu"

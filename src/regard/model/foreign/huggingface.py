@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from regard.errors import ConfigError, ModelError
@@ -76,15 +77,20 @@ def from_huggingface(
     ('learned', 2)
     """
     kind = config.get("model_type")
-    if kind not in _DEFAULTS:
+    if not isinstance(kind, str) or kind not in _DEFAULTS:
         raise ModelError(f"{origin}: model_type is {kind!r}; Marian and BART encoder-decoders can be read")
     theirs = {**_COMMON_DEFAULTS, **_DEFAULTS[kind], **config}
     # A model without its head, as MarianModel, names everything without the leading "model.".
     weights = ForeignWeights({name.removeprefix("model."): tensor for name, tensor in state.items()}, origin)
+    for stack in ("encoder", "decoder"):
+        if weights.depth(stack) == 0:
+            raise ModelError(f"{origin}: the weights have no {stack}.layers.0; an encoder-decoder has both stacks")
     tensors = _take_tensors(weights)
     tables = _take_position_tables(weights)
     weights.finish()
 
+    if kind == "bart" and len(tables) < 2:
+        raise ModelError(f"{origin}: encoder.embed_positions.weight is missing from the weights")
     computed = kind == "marian" and all(_is_sinusoidal(table) for table in tables.values())
     if computed:
         positions: dict[str, Any] = {"positions": "sinusoidal", "position_layout": "halves"}
@@ -104,12 +110,15 @@ def _translated(
 ) -> TransformerConfig:
     """Write their configuration in our words; sizes are read off the tensors."""
     source, target = tensors["source_embedding.tokens.weight"], tensors["target_embedding.tokens.weight"]
-    heads = {theirs["encoder_attention_heads"], theirs["decoder_attention_heads"]}
-    widths = {tensors[f"{stack}.layers.0.feed_forward.expand.weight"].size(0) for stack in ("encoder", "decoder")}
-    for name, values in (("attention heads", heads), ("feed-forward widths", widths)):
-        if len(values) > 1:
-            raise ModelError(f"{origin}: encoder and decoder have different {name}, {values}; here they share one")
-    if theirs["activation_function"] not in _ACTIVATIONS:
+    expand = [tensors[f"{stack}.layers.0.feed_forward.expand.weight"] for stack in ("encoder", "decoder")]
+    heads = [theirs["encoder_attention_heads"], theirs["decoder_attention_heads"]]
+    widths = [matrix.size(0) for matrix in expand]
+    for name, (first, second) in (("attention heads", heads), ("feed-forward widths", widths)):
+        if first != second:
+            raise ModelError(
+                f"{origin}: encoder and decoder have different {name}, {first} and {second}; here one is for both"
+            )
+    if str(theirs["activation_function"]) not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
         raise ModelError(f"{origin}: activation_function is {theirs['activation_function']!r}; it is one of {known}")
     try:
@@ -122,8 +131,8 @@ def _translated(
             d_model=target.size(1),
             encoder_layers=_depth(tensors, "encoder"),
             decoder_layers=_depth(tensors, "decoder"),
-            num_heads=heads.pop(),
-            d_ff=widths.pop(),
+            num_heads=heads[0],
+            d_ff=widths[0],
             activation=_ACTIVATIONS[theirs["activation_function"]],
             embedding_norm="source_embedding.norm.weight" in tensors,
             shared_embeddings=sharing(source, target, tensors["output.weight"]),
@@ -176,7 +185,8 @@ def _take_position_tables(weights: ForeignWeights) -> dict[str, Tensor]:
 
 def _is_sinusoidal(table: Tensor) -> bool:
     halves = sinusoidal_positions(*table.shape, layout="halves")
-    return bool((table.double() - halves).abs().max() < 1e-4)
+    tolerance = max(1e-4, 2 * torch.finfo(table.dtype).eps)  # what rounding to the table's own type leaves
+    return bool((table.double() - halves).abs().max() < tolerance)
 
 
 def _use_tables(model: Transformer, tables: Mapping[str, Tensor]) -> None:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from regard.errors import ModelError
 from regard.model.config import TransformerConfig
-from regard.model.directory import load_tensors
+from regard.model.directory import common_type, load_tensors
 from regard.model.transformer import Transformer
 
 
@@ -17,6 +17,10 @@ class ForeignWeights:
         self._tensors = dict(tensors)
         self._left = set(tensors)
         self._origin = origin
+        for name, tensor in tensors.items():
+            vector = name.endswith("bias") or "norm" in name
+            if tensor.dim() not in ((1, 2) if vector else (2,) if "weight" in name else (1, 2)):
+                raise ModelError(f"{origin}: {name} has shape {tuple(tensor.shape)}, which no weight of this kind has")
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
@@ -44,10 +48,15 @@ class ForeignWeights:
 
 def assemble(config: TransformerConfig, tensors: Mapping[str, Tensor], origin: str) -> Transformer:
     """Build the model of a configuration and fill it with tensors under our names, in their precision."""
-    model = Transformer(config)
-    model.to(next(iter(tensors.values())).dtype)
-    wanted = dict(model.named_parameters())  # shared matrices come once
-    load_tensors(model, {name: tensor for name, tensor in tensors.items() if name in wanted}, source=origin)
+    model = Transformer(config).to(common_type(tensors, source=origin))
+    everything = model.state_dict(keep_vars=True)
+    shared = (
+        everything.keys() - dict(model.named_parameters()).keys()
+    )  # further names of matrices that have one already
+    load_tensors(model, {name: tensor for name, tensor in tensors.items() if name not in shared}, source=origin)
+    for name in shared:
+        if not _same(tensors[name].to(everything[name].dtype), everything[name]):
+            raise ModelError(f"{origin}: {name} is to be shared, but differs from the matrix that it is shared with")
     return model.eval()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.alternating import KEEP_MEMORY, Contestant, alternate, machine, ratios
 
-ROUNDS = 6
+ROUNDS = 5
 
 
 def main() -> None:

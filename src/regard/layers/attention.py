@@ -97,6 +97,8 @@ class MultiHeadAttention(nn.Module):
         key = query if key is None else key
         key_value = self.project_key_value(key, key if value is None else value)
         if cache is None:
+            if lengths is not None:
+                raise InputError("lengths were given without a cache to append to; a mask hides padding")
             mask = _with_causal(mask, causal)
         else:
             key_value, before = cache.append(key_value, lengths)

@@ -83,9 +83,7 @@ class KeyValueCache:
         if counts_B is None:
             return
         if not isinstance(counts_B, Tensor) or counts_B.is_floating_point() or tuple(counts_B.shape) != (B,):
-            got = (
-                f"{counts_B.dtype} of shape {tuple(counts_B.shape)}" if isinstance(counts_B, Tensor) else repr(counts_B)
-            )
+            got = f"{counts_B.dtype} of shape {tuple(counts_B.shape)}" if isinstance(counts_B, Tensor) else counts_B
             raise InputError(f"lengths are integers of shape ({B},), one a row; got {got}")
         for row, count in enumerate(counts_B.tolist()):
             if not 0 <= count <= T:

@@ -18,8 +18,8 @@ class ForeignWeights:
         self._left = set(tensors)
         self._origin = origin
         for name, tensor in tensors.items():
-            vector = name.endswith("bias") or "norm" in name
-            if tensor.dim() not in ((1, 2) if vector else (2,) if "weight" in name else (1, 2)):
+            is_matrix = name.endswith("weight") and "norm" not in name
+            if tensor.dim() not in ((2,) if is_matrix else (1, 2)):
                 raise ModelError(f"{origin}: {name} has shape {tuple(tensor.shape)}, which no weight of this kind has")
 
     def __contains__(self, name: str) -> bool:
@@ -50,9 +50,8 @@ def assemble(config: TransformerConfig, tensors: Mapping[str, Tensor], origin: s
     """Build the model of a configuration and fill it with tensors under our names, in their precision."""
     model = Transformer(config).to(common_type(tensors, source=origin))
     everything = model.state_dict(keep_vars=True)
-    shared = (
-        everything.keys() - dict(model.named_parameters()).keys()
-    )  # further names of matrices that have one already
+    # Further names of matrices that have one already.
+    shared = everything.keys() - dict(model.named_parameters()).keys()
     load_tensors(model, {name: tensor for name, tensor in tensors.items() if name not in shared}, source=origin)
     for name in shared:
         if not _same(tensors[name].to(everything[name].dtype), everything[name]):

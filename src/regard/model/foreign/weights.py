@@ -51,7 +51,8 @@ def assemble(config: TransformerConfig, tensors: Mapping[str, Tensor], origin: s
     model = Transformer(config).to(common_type(tensors, source=origin))
     everything = model.state_dict(keep_vars=True)
     # Further names of matrices that have one already.
-    shared = everything.keys() - dict(model.named_parameters()).keys()
+    named = dict(model.named_parameters())
+    shared = [name for name in everything if name not in named]
     load_tensors(model, {name: tensor for name, tensor in tensors.items() if name not in shared}, source=origin)
     for name in shared:
         if not _same(tensors[name].to(everything[name].dtype), everything[name]):

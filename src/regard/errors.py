@@ -29,3 +29,15 @@ class ModelError(RegardError):
     """A model on disk that cannot be read, or is not what its configuration says."""
 
     exit_code = 4
+
+
+class NoSpaceError(RegardError):
+    """A disk that is full; what was there before is left as it was."""
+
+    exit_code = 4
+
+
+class DivergedError(RegardError):
+    """Training whose losses or gradients are no longer numbers."""
+
+    exit_code = 5

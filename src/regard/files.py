@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from regard.errors import ModelError
+from regard.errors import ModelError, NoSpaceError
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -85,6 +85,13 @@ def new_directory(path: Path) -> Iterator[Path]:
         _flush_to_disk(path.parent)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def free_space_for(size: int, directory: Path) -> None:
+    """Refuse to start writing what the disk has no room for, and say how much is needed."""
+    free = shutil.disk_usage(directory).free
+    if free < size:
+        raise NoSpaceError(f"{directory} has {free / 1e6:,.1f} MB free; {size / 1e6:,.1f} MB are needed")
 
 
 def _flush_to_disk(path: Path) -> None:

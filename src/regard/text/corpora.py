@@ -21,6 +21,8 @@ class Corpus(Config):
 
     weight: Annotated[float, Field(gt=0)] = 1.0
     """How often its pairs are seen in an epoch, beside those of other corpora."""
+    tag: Annotated[str, Field(min_length=1)] | None = None
+    """A special token put before each source, such as <2de>: one model for several languages or tasks."""
 
     @abstractmethod
     def pairs(self) -> Iterator[Pair]:

@@ -42,6 +42,8 @@ class EncodedCorpus:
     """Pairs as token numbers, in the order of the corpus."""
 
     def __init__(self, path: Path) -> None:
+        self.fingerprint = path.name
+        """What the corpus and its tokenizers hold, in 32 letters."""
         self.manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
         self.source, self.target = (_mapped(path, side, self.manifest["dtype"]) for side in ("source", "target"))
 
@@ -122,7 +124,7 @@ def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
 
 def _fingerprint(corpus: Corpus, source: Tokenizer, target: Tokenizer) -> str:
     # Where the files are does not count, what they hold does.
-    layout = corpus.model_dump(mode="json", exclude={"weight", "path", "source", "target"})
+    layout = corpus.model_dump(mode="json", exclude={"weight", "tag", "path", "source", "target"})
     digest = hashlib.sha256(json.dumps([FORMAT, corpus.made_by(), layout], sort_keys=True).encode())
     for file in corpus.files():
         try:

@@ -99,8 +99,12 @@ class Tokenizer:
         """Put pieces together again, leaving special tokens out."""
         kept = [number for number in numbers if number not in self._special]
         if self.kind == "words":
-            return " ".join(self.token(number) for number in kept).replace("@@ ", "").removesuffix("@@")
+            return self.readable(" ".join(self.token(number) for number in kept))
         return str(self._backend.decode(kept, skip_special_tokens=False))
+
+    def readable(self, text: str) -> str:
+        """Give a text as people write it: the same, but for text that is already cut, whose words are joined."""
+        return text.replace("@@ ", "").removesuffix("@@") if self.kind == "words" else text
 
     def save(self, path: Path) -> None:
         """Write `tokenizer.json`, in the format of the tokenizers library."""

@@ -1,0 +1,5 @@
+"""Tasks: what a text is worth."""
+
+from regard.tasks.metrics import MetricName as MetricName
+from regard.tasks.metrics import Score as Score
+from regard.tasks.metrics import score as score

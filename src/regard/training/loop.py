@@ -1,0 +1,325 @@
+"""The loop: step, judge, save, and go on exactly where it stopped."""
+
+import math
+import shutil
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from regard.errors import ConfigError, DivergedError
+from regard.files import new_directory
+from regard.model import Transformer
+from regard.model.directory import load_tensors, write_model_directory
+from regard.training.averaging import average
+from regard.training.checkpoints import (
+    finish,
+    newest_whole,
+    prune,
+    remove_after,
+    step_directories,
+    step_name,
+    step_of,
+    write_checkpoint,
+    write_parts,
+)
+from regard.training.examples import Batch, Cuts, Position, StepLoader
+from regard.training.learner import Learner
+from regard.training.losses import Loss, cross_entropy, r_drop
+from regard.training.machine import differences, environment
+from regard.training.preparation import Prepared
+from regard.training.processes import Processes
+from regard.training.recipe import Run
+from regard.training.reports import Listener, Metrics, StepReport
+from regard.training.schedule import learning_rate
+from regard.training.signals import Stop
+from regard.training.validation import Judge
+
+_BAD_STEPS = 10  # in a row, before training gives up
+_REPORT_EVERY = 20  # steps
+
+CHECKPOINTS, SNAPSHOTS = "checkpoints", "snapshots"
+
+
+@dataclass
+class Progress:
+    """How far a run is: all of its state that is not a tensor."""
+
+    step: int = 0
+    position: Position = field(default_factory=Position)
+    seconds: float = 0.0
+    bad_steps: int = 0
+    """Steps in a row that were not finite."""
+    scores: dict[int, float] = field(default_factory=dict)
+    """The value of each validation, by its step; higher is better."""
+
+    @property
+    def best(self) -> int | None:
+        """The step with the best value; of equals, the first."""
+        return max(self.scores, key=lambda step: (self.scores[step], -step)) if self.scores else None
+
+    def content(self) -> dict[str, Any]:
+        """Give it as JSON holds it."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> "Progress":
+        """Read it from JSON."""
+        fields = {key: content[key] for key in ("step", "seconds", "bad_steps")}
+        scores = {int(step): value for step, value in content["scores"].items()}
+        return cls(**fields, position=Position(**content["position"]), scores=scores)
+
+
+class Trainer:
+    """Trains the model of a run in a directory."""
+
+    def __init__(
+        self, run: Run, out: Path, prepared: Prepared, processes: Processes, listener: Listener, loss: Loss | None
+    ) -> None:
+        self._run, self._out, self._prepared, self._processes = run, out, prepared, processes
+        self._listener, self._metrics = listener, Metrics(out)
+        self._progress = Progress()
+        training = run.training
+        self._learner = Learner(run, prepared.model, processes, loss or _loss_of(run))
+        cuts = Cuts.of(prepared.source, prepared.target, training.subword_dropout, seed=training.seed)
+        self._loader = StepLoader(
+            prepared.train,
+            budget=training.batch_tokens,
+            accumulate=training.accumulate,
+            seed=training.seed,
+            cuts=cuts,
+            workers=training.workers,
+        )
+        self.total = _total_steps(run, self._loader)
+        self._environment = environment(precision=training.precision, processes=processes.count)
+        self._judge: Judge | None = None
+        if prepared.valid is not None and processes.first:
+            self._judge = Judge(
+                run.validation, prepared.valid, run.data.valid, prepared.target, budget=training.batch_tokens
+            )
+            self._judged_model = Transformer(prepared.model)
+        self._recent = _Recent()
+
+    @property
+    def step(self) -> int:
+        """How many steps are done."""
+        return self._progress.step
+
+    def resume(self) -> None:
+        """Go on from the newest whole checkpoint, if there is one."""
+        found = newest_whole(self._out / CHECKPOINTS, self._listener.tell)
+        if found is None:
+            return
+        if found.state["data"] != self._prepared.fingerprints:
+            raise ConfigError(f"{self._out} was trained on other data, or with other tokenizers, than the run names now")
+        self._learner.load(found.tensors, found.path)
+        self._progress = Progress.of(found.state["progress"])
+        self._processes.wait()
+        if self._processes.first:
+            for kind in (CHECKPOINTS, SNAPSHOTS):
+                remove_after(self._out / kind, self.step)
+            self._metrics.forget_after(self.step)
+        self._listener.tell(f"resumed at step {self.step:,} of {self.total:,}")
+        if changed := differences(found.state["environment"], self._environment):
+            self._listener.tell(f"results may differ in the last bits from a run without a pause: {'; '.join(changed)}")
+
+    def train(self, stop: Stop) -> bool:
+        """Train until the run's end, and say whether it was reached: a signal ends it sooner."""
+        self._recent.start()
+        while not self._finished():
+            for after, batches in self._loader.steps_from(self._progress.position):
+                if self._stopping(stop):
+                    self._save()
+                    return False
+                self._take_step(batches, after)
+                self._after_step(epoch_ended=after.step == 0)
+                if self._finished():
+                    break
+        if self._last_saved() != self.step:
+            self._save()
+        return True
+
+    def finish(self) -> None:
+        """Write the model that the run ends with into its directory."""
+        kind = self._run.averaging.kind
+        if kind in ("last", "best"):
+            snapshots = self._chosen_snapshots()
+            if self._processes.first:
+                config, tensors = average(snapshots)
+                write_model_directory(self._out, config, tensors)
+                steps = ", ".join(f"{step_of(path):,}" for path in snapshots)
+                self._listener.tell(f"the model is the mean of {len(snapshots)} snapshots, of steps {steps}")
+        else:
+            weights = self._learner.whole_weights(running=kind == "running")
+            if self._processes.first:
+                write_model_directory(self._out, self._prepared.model, weights)
+
+    def _finished(self) -> bool:
+        training, progress = self._run.training, self._progress
+        if training.steps is not None and progress.step >= training.steps:
+            return True
+        if training.epochs is not None and progress.position.epoch >= training.epochs:
+            return True
+        patience = self._run.validation.patience
+        if patience is None or progress.best is None:
+            return False
+        since = sum(step > progress.best for step in progress.scores)
+        return since >= patience
+
+    def _take_step(self, batches: list[Batch], after: Position) -> None:
+        began = time.perf_counter()
+        progress = self._progress
+        number = progress.step + 1
+        rate = learning_rate(
+            self._run.schedule, number, d_model=self._prepared.model.d_model, total=self.total
+        )
+        loss, norm = self._learner.gradients(number, batches)
+        good = math.isfinite(loss) and math.isfinite(norm)
+        if good:
+            self._learner.step(rate, number)
+        progress.step, progress.position = number, after
+        progress.bad_steps = 0 if good else progress.bad_steps + 1
+        progress.seconds += time.perf_counter() - began
+        self._recent.add(loss, norm, rate, sum(batch.tokens for batch in batches), good)
+        if progress.bad_steps >= _BAD_STEPS:
+            self._save()
+            raise DivergedError(
+                f"the loss or its gradient was not finite in {_BAD_STEPS} steps in a row, up to step {number:,}; "
+                f"the weights from before them are in {self._out / CHECKPOINTS / step_name(number)}"
+            )
+
+    def _after_step(self, *, epoch_ended: bool) -> None:
+        step, every = self.step, self._run.validation.every
+        ended = self._finished()
+        if step % _REPORT_EVERY == 0 or epoch_ended or ended:
+            self._report()
+        if ended or (epoch_ended if every is None else step % every == 0):
+            self._validate()
+            self._recent.start()
+        if step % self._run.checkpoints.every == 0:
+            self._save()
+
+    def _report(self) -> None:
+        position = self._progress.position
+        within = position.step / self._loader.steps_in(position.epoch) if position.step else 0.0
+        report = self._recent.report(self.step, position.epoch + within, self._progress.seconds)
+        if self._processes.first:
+            self._metrics.stepped(report)
+            self._listener.stepped(report, self.total)
+
+    def _validate(self) -> None:
+        began = time.perf_counter()
+        running = self._run.averaging.kind == "running"
+        weights = self._learner.whole_weights(running=running)
+        value = None
+        if self._processes.first:
+            if self._judge is not None:
+                self._judged_model.to(next(iter(weights.values())).dtype)
+                load_tensors(self._judged_model, weights, source=self._out)
+                judgement = self._judge.judge(self._judged_model)
+                value = judgement.value()
+                best = self._progress.best
+                self._metrics.judged(self.step, judgement)
+                self._listener.judged(self.step, judgement, best is None or value > self._progress.scores[best])
+            path = self._out / SNAPSHOTS / step_name(self.step)
+            shutil.rmtree(path, ignore_errors=True)
+            write_model_directory(path, self._prepared.model, weights)
+        value = self._processes.from_first(value)
+        if value is not None:
+            self._progress.scores[self.step] = value
+        if self._processes.first:
+            self._prune_snapshots()
+        self._progress.seconds += time.perf_counter() - began
+
+    def _prune_snapshots(self) -> None:
+        averaging = self._run.averaging
+        ranked = sorted(self._progress.scores, key=lambda step: (-self._progress.scores[step], step))
+        best = ranked[: averaging.count if averaging.kind == "best" else 1]
+        prune(self._out / SNAPSHOTS, averaging.count if averaging.kind == "last" else 1, frozenset(best))
+
+    def _chosen_snapshots(self) -> list[Path]:
+        directories = {step_of(path): path for path in step_directories(self._out / SNAPSHOTS)}
+        count = self._run.averaging.count
+        if self._run.averaging.kind == "last":
+            return list(directories.values())[-count:]
+        ranked = sorted(self._progress.scores, key=lambda step: (-self._progress.scores[step], step))
+        return [directories[step] for step in sorted(ranked[:count])]
+
+    def _stopping(self, stop: Stop) -> bool:
+        # Asked together, so that all processes stop at the same step.
+        (asked,) = self._processes.summed(float(stop.signal is not None))
+        return asked > 0
+
+    def _last_saved(self) -> int:
+        directories = step_directories(self._out / CHECKPOINTS)
+        return step_of(directories[-1]) if directories else -1
+
+    def _save(self) -> None:
+        if self._processes.from_first(self._last_saved()) == self.step:
+            return
+        parent = self._out / CHECKPOINTS
+        state = {
+            "progress": self._progress.content(),
+            "data": self._prepared.fingerprints,
+            "environment": self._environment,
+        }
+        tensors = self._learner.tensors()
+        if self._learner.sharded:
+            self._save_parts(parent, state)
+        elif self._processes.first:
+            write_checkpoint(parent, self.step, state, tensors)
+        self._processes.wait()
+        if self._processes.first:
+            prune(parent, self._run.checkpoints.keep)
+
+    def _save_parts(self, parent: Path, state: dict[str, Any]) -> None:
+        """Have each process write its part into one directory, which appears when all are done."""
+        processes = self._processes
+        parts = self._learner.tensors()
+        if processes.first:
+            with new_directory(parent / step_name(self.step)) as fresh:
+                processes.from_first(str(fresh))
+                files = write_parts(fresh, parts, rank=0, processes=processes.count)
+                for others in processes.gathered(files):
+                    files |= others
+                finish(fresh, state, files)
+        else:
+            fresh = Path(processes.from_first(None))
+            processes.gathered(write_parts(fresh, parts, rank=processes.rank, processes=processes.count))
+
+
+class _Recent:
+    """What happened since the last report."""
+
+    def start(self) -> None:
+        self._losses: list[float] = []
+        self._norm = self._rate = 0.0
+        self._tokens = self._skipped = 0
+        self._began = time.perf_counter()
+
+    def add(self, loss: float, norm: float, rate: float, tokens: int, good: bool) -> None:
+        if good:
+            self._losses.append(loss)
+        self._skipped += not good
+        self._norm, self._rate = norm, rate
+        self._tokens += tokens
+
+    def report(self, step: int, epoch: float, seconds: float) -> StepReport:
+        loss = sum(self._losses) / len(self._losses) if self._losses else float("nan")
+        speed = self._tokens / (time.perf_counter() - self._began)
+        report = StepReport(step, epoch, loss, self._rate, self._norm, speed, seconds, self._skipped)
+        self.start()
+        return report
+
+
+def _loss_of(run: Run) -> Loss:
+    smoothing, alpha = run.training.label_smoothing, run.training.r_drop
+    return r_drop(alpha, smoothing) if alpha > 0.0 else cross_entropy(smoothing)
+
+
+def _total_steps(run: Run, loader: StepLoader) -> int:
+    """How many steps the run has, if nothing stops it sooner; epochs are counted as if all were like the first."""
+    limits = [run.training.steps] if run.training.steps is not None else []
+    if run.training.epochs is not None:
+        limits.append(run.training.epochs * loader.steps_in(0))
+    return min(limits)

@@ -1,0 +1,110 @@
+"""From a run file to what training needs: tokenizers, encoded corpora, the description of the model."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from regard.errors import DataError, InputError
+from regard.model import TransformerConfig
+from regard.text import EncodedCorpus, Tokenizer, encode_corpus
+from regard.text.corpora import Corpus
+from regard.training.examples import Examples
+from regard.training.recipe import Run, cache_directory
+
+Tell = Callable[[str], None]
+
+TOKENIZER, SOURCE_TOKENIZER = "tokenizer.json", "source-tokenizer.json"
+"""The target's tokenizer, which is also the source's unless that has one of its own."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a run trains on."""
+
+    source: Tokenizer
+    target: Tokenizer
+    model: TransformerConfig
+    train: Examples
+    valid: Examples | None
+    fingerprints: list[str]
+    """The content of each training corpus under these tokenizers."""
+
+
+def prepare(run: Run, out: Path, tell: Tell) -> Prepared:
+    """Train or read the tokenizers, encode the corpora or find them encoded."""
+    source, target = tokenizers(run, out, tell)
+    cache = cache_directory(run.data)
+    train, fingerprints = _examples(run.data.train, source, target, cache, run.data.max_length)
+    _report("training", train, run, tell)
+    valid = None
+    if run.data.valid:
+        valid, _ = _examples(run.data.valid, source, target, cache, None)
+        _report("validation", valid, run, tell)
+    model = run.model_config_for(source.vocab_size, target.vocab_size)
+    return Prepared(source, target, model, train, valid, fingerprints)
+
+
+def tokenizers(run: Run, out: Path, tell: Tell) -> tuple[Tokenizer, Tokenizer]:
+    """Give the tokenizers of both sides: the run's directory's, the run file's, or newly trained ones."""
+    settings = run.tokenizer
+    target_path, source_path = out / TOKENIZER, out / SOURCE_TOKENIZER
+    if target_path.exists():
+        target = Tokenizer.load(target_path)
+        return (Tokenizer.load(source_path) if source_path.exists() else target), target
+    if settings.source is not None:
+        source = Tokenizer.load(settings.source)
+        target = source if settings.target is None else Tokenizer.load(settings.target)
+        _check_tags(source, run, settings.source)
+    elif settings.shared:
+        source = target = _trained(run, (0, 1), tell)
+    else:
+        source, target = _trained(run, (0,), tell), _trained(run, (1,), tell)
+    if source is not target:
+        source.save(source_path)
+    target.save(target_path)  # last: with it, the tokenizers are complete
+    return source, target
+
+
+def _trained(run: Run, sides: tuple[int, ...], tell: Tell) -> Tokenizer:
+    def texts() -> Iterator[str]:
+        for corpus in run.data.train:
+            yield from chain.from_iterable([pair[side] for side in sides] for pair in corpus.pairs())
+
+    settings = run.tokenizer
+    tokenizer = Tokenizer.train(texts(), vocab_size=settings.vocab_size, kind=settings.kind, tags=run.tags)
+    which = "both sides" if len(sides) == 2 else "the target" if sides == (1,) else "the source"
+    tell(f"tokenizer for {which}: {settings.kind}, {tokenizer.vocab_size:,} tokens")
+    return tokenizer
+
+
+def _check_tags(source: Tokenizer, run: Run, path: Path) -> None:
+    for tag in run.tags:
+        try:
+            source.number(tag)
+        except InputError:
+            raise DataError(f"{path} has no token {tag!r}, which a corpus of the run puts before its sources") from None
+
+
+def _examples(
+    corpora: tuple[Corpus, ...], source: Tokenizer, target: Tokenizer, cache: Path, max_length: int | None
+) -> tuple[Examples, list[str]]:
+    encoded: list[EncodedCorpus] = [encode_corpus(corpus, source, target, cache) for corpus in corpora]
+    examples = Examples(
+        encoded,
+        source,
+        target,
+        tags=[corpus.tag for corpus in corpora],
+        weights=[corpus.weight for corpus in corpora],
+        max_length=max_length,
+    )
+    return examples, [corpus.fingerprint for corpus in encoded]
+
+
+def _report(name: str, examples: Examples, run: Run, tell: Tell) -> None:
+    text = f"{name}: {len(examples):,} pairs"
+    if examples.empty:
+        text += f"; {examples.empty:,} with an empty side left out"
+    if examples.left_out:
+        text += f"; {examples.left_out:,} longer than data.max_length {run.data.max_length} left out"
+    tell(text)

@@ -1,0 +1,59 @@
+"""One process or many: who this one is, and how they agree."""
+
+import os
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+_PATIENCE = timedelta(hours=6)  # how long processes wait for one that encodes a corpus or validates
+
+
+class Processes:
+    """The processes of a run. torchrun starts many and tells each by its environment; otherwise there is one."""
+
+    def __init__(self) -> None:
+        self.count = int(os.environ.get("WORLD_SIZE", "1"))
+        self.rank = int(os.environ.get("RANK", "0")) if self.count > 1 else 0
+        if self.count > 1 and not dist.is_initialized():
+            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=_PATIENCE)
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the one that writes files and talks to people."""
+        return self.rank == 0
+
+    def wait(self) -> None:
+        """Go on when all have come here."""
+        if self.count > 1:
+            dist.barrier()
+
+    def summed(self, *numbers: float) -> list[float]:
+        """Add each number up over all processes."""
+        if self.count == 1:
+            return list(numbers)
+        tensor = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(tensor)
+        return [float(number) for number in tensor]
+
+    def from_first(self, value: Any) -> Any:
+        """Give everyone what the first process has: a string, a number, a truth."""
+        if self.count == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box)
+        return box[0]
+
+    def gathered(self, value: Any) -> list[Any]:
+        """Give everyone what each process has, in the order of the processes."""
+        if self.count == 1:
+            return [value]
+        everyone: list[Any] = [None] * self.count
+        dist.all_gather_object(everyone, value)
+        return everyone
+
+    def leave(self) -> None:
+        """Part in peace, so that no process reports the others as lost."""
+        if self.count > 1 and dist.is_initialized():
+            dist.destroy_process_group()

@@ -1,0 +1,282 @@
+"""What a run is made of: the contents of a run file, every field documented where it lives."""
+
+import os
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import Field
+
+from regard.configs import Config
+from regard.errors import ConfigError, DataError, InputError
+from regard.model import TransformerConfig
+from regard.model.config import Count, Flag, Rate, Size
+from regard.text import AnyCorpus
+from regard.text.tokenizer import TokenizerKind
+
+AnyConfig = TypeVar("AnyConfig", bound=Config)
+Positive = Annotated[float, Field(gt=0.0)]
+Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class Data(Config):
+    """Where the examples come from."""
+
+    train: Annotated[tuple[AnyCorpus, ...], Field(min_length=1)]
+    valid: tuple[AnyCorpus, ...] = ()
+    """What the model is judged by while it trains; choices are made on this, never on a test set."""
+    max_length: Size = 256
+    """Pairs with a side of more tokens than this are left out of training; how many is said."""
+    cache: Path | None = None
+    """Where encoded corpora are kept, found again by their content; the user's cache directory unless given."""
+
+
+class Vocabulary(Config):
+    """The tokenizer: trained on the training data, or one that is there already."""
+
+    kind: TokenizerKind = "bpe"
+    """Subwords, or words for text that is already cut, with `@@ ` inside words."""
+    vocab_size: Size = 8000
+    """How many tokens, at most."""
+    shared: Flag = True
+    """One vocabulary for both sides, or one for each."""
+    source: Path | None = None
+    """A tokenizer.json to take in place of training one."""
+    target: Path | None = None
+    """The target's, where it has one of its own."""
+
+    def check(self) -> None:
+        """Raise an `InputError` where fields do not fit together."""
+        if self.target is not None and self.source is None:
+            raise InputError("a target tokenizer is given without a source tokenizer")
+        if self.source is not None and self.target is None and not self.shared:
+            raise InputError("shared is false, and a source tokenizer is given without a target tokenizer")
+
+
+class Optimizer(Config):
+    """Adam as the paper sets it; the second moment forgets sooner than is usual."""
+
+    betas: tuple[Share, Share] = (0.9, 0.98)
+    eps: Positive = 1e-9
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
+    """Taken from the weights directly, not through the gradient (AdamW)."""
+    clip: Positive | None = 1.0
+    """The longest gradient: a longer one is scaled down to it."""
+
+
+class Schedule(Config):
+    """How the learning rate goes: up in a line, then down."""
+
+    kind: Literal["inverse-sqrt", "cosine", "linear", "constant"] = "inverse-sqrt"
+    peak: Positive | None = None
+    """The highest rate; the paper's 1/√(d_model · warmup) unless given."""
+    warmup: Count = 4000
+    """How many steps it takes to get there."""
+    floor: Share = 0.0
+    """Where cosine and linear end, as a share of the peak."""
+
+
+class Training(Config):
+    """The loop itself."""
+
+    seed: Count = 1
+    steps: Size | None = None
+    """Stop after so many updates."""
+    epochs: Size | None = None
+    """Stop after so many passes over the data."""
+    batch_tokens: Size = 4096
+    """The size of a batch: rows times the longest of them, on the longer of the two sides."""
+    accumulate: Size = 1
+    """How many batches go into an update."""
+    label_smoothing: Share = 0.1
+    r_drop: Annotated[float, Field(ge=0.0)] = 0.0
+    """How much two passes with other units dropped must agree (R-Drop's α); 0 makes one pass only."""
+    subword_dropout: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    """How many merges of a BPE tokenizer are left out, drawn anew in each epoch."""
+    precision: Literal["float32", "bfloat16", "float64"] = "float32"
+    """Of the matrix products; weights and moments are float32 in any case, but for float64, which is for proofs."""
+    threads: Size | None = None
+    """How many threads a process computes with; as many as torch chooses unless given."""
+    workers: Count = 0
+    """How many processes prepare batches beside the one that trains."""
+    sharded: Flag = False
+    """Whether many processes share the weights between them (FSDP2), or each has them all (DDP)."""
+
+
+class Validation(Config):
+    """How the model is judged, and when."""
+
+    every: Size | None = None
+    """In steps; at the end of each epoch unless given."""
+    metric: Literal["loss", "bleu", "chrf", "exact"] = "loss"
+    """What decides which is best: the loss per token, or the score of what the model writes."""
+    beam: Size = 1
+    """How wide the search for it is."""
+    patience: Size | None = None
+    """Stop after so many validations without a new best."""
+
+
+class Checkpoints(Config):
+    """What is kept on disk while training."""
+
+    every: Size = 500
+    """In steps."""
+    keep: Size = 2
+    """How many of the newest."""
+
+
+class Averaging(Config):
+    """Which weights the run ends with."""
+
+    kind: Literal["none", "last", "best", "running"] = "none"
+    """Those of the last step, the mean of the last or best snapshots, or a running mean over all steps."""
+    count: Size = 5
+    """How many snapshots; one is taken at each validation."""
+    decay: Rate = 0.999
+    """How much of the running mean stays at each step, once there have been enough steps for it."""
+
+
+class Run(Config):
+    """A training run, from data to model.
+
+    >>> run = Run.from_toml('''
+    ... [data]
+    ... train = [{kind = "dates"}]
+    ... [model]
+    ... preset = "tiny"
+    ... [training]
+    ... steps = 100
+    ... ''', changes=["training.seed=7"])
+    >>> run.training.seed
+    7
+    """
+
+    data: Data
+    tokenizer: Vocabulary = Vocabulary()
+    model: dict[str, Any] = {}
+    """The fields of `TransformerConfig`, and `preset`, the one that they change."""
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    training: Training = Training(steps=100_000)
+    validation: Validation = Validation()
+    checkpoints: Checkpoints = Checkpoints()
+    averaging: Averaging = Averaging()
+
+    @classmethod
+    def load(cls, path: Path, changes: Iterable[str] = ()) -> Self:
+        """Read a run file; the paths in it are relative to where it is."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise ConfigError(f"{path} is missing") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from None
+        try:
+            return cls.from_toml(text, changes=changes, base=path.parent)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+
+    @classmethod
+    def from_toml(cls, text: str, *, changes: Iterable[str] = (), base: Path = Path()) -> Self:
+        """Read the text of a run file, with changes such as `training.seed=2` made to it."""
+        try:
+            content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"not TOML: {error}") from None
+        for change in changes:
+            _set(content, change)
+        return cls.model_validate(content).with_paths_from(base)
+
+    def with_paths_from(self, base: Path) -> Self:
+        """Give the same run with relative paths taken from a directory."""
+        data = self.data.model_copy(
+            update={
+                "train": tuple(_anchored(corpus, base) for corpus in self.data.train),
+                "valid": tuple(_anchored(corpus, base) for corpus in self.data.valid),
+                "cache": self.data.cache and base / self.data.cache,
+            }
+        )
+        return self.model_copy(update={"data": data, "tokenizer": _anchored(self.tokenizer, base)})
+
+    def check(self) -> None:
+        """Raise an `InputError` where fields do not fit together."""
+        if self.training.steps is None and self.training.epochs is None:
+            raise InputError("training has neither steps nor epochs; one of them says when it ends")
+        for name in ("vocab_size", "source_vocab_size", "pad_id", "bos_id", "eos_id"):
+            if name in self.model:
+                raise InputError(f"model.{name} follows from the tokenizer and is not set in a run")
+        shown = self.model_config_for(1000, 1000)
+        if shown.kind == "encoder-only":
+            raise InputError("model.decoder_layers is 0; a run trains a model that writes")
+        if shown.kind == "decoder-only":
+            raise InputError("model.encoder_layers is 0; a run trains a model that reads a source")
+        if self.validation.patience is not None and not self.data.valid:
+            raise InputError("validation.patience is set, but data.valid names nothing to validate on")
+        if self.averaging.kind == "best" and not self.data.valid:
+            raise InputError("averaging.kind is 'best', but data.valid names nothing to judge by")
+
+    def model_config_for(self, source_size: int, target_size: int) -> TransformerConfig:
+        """Describe the model for vocabularies of these sizes."""
+        fields = dict(self.model)
+        preset = fields.pop("preset", "base")
+        fields.update(vocab_size=target_size, pad_id=0, bos_id=1, eos_id=2)
+        if not self.tokenizer.shared or self.tokenizer.target is not None:
+            fields.update(source_vocab_size=source_size)
+            fields.setdefault("shared_embeddings", "target-output")
+        try:
+            return TransformerConfig.preset(preset, **fields)
+        except ConfigError as error:
+            raise InputError(str(error).replace("TransformerConfig: ", "model: ")) from None
+
+    @property
+    def tags(self) -> list[str]:
+        """The special tokens that corpora put before their sources, each once."""
+        return sorted({corpus.tag for corpus in (*self.data.train, *self.data.valid) if corpus.tag})
+
+
+def _anchored(config: AnyConfig, base: Path) -> AnyConfig:
+    paths = {name: base / value for name, value in config if isinstance(value, Path)}
+    return config.model_copy(update=paths) if paths else config
+
+
+def _set(content: dict[str, Any], change: str) -> None:
+    """Carry out `a.b=value` on the content of a run file; the value is TOML, and what is not is text."""
+    path, equals, text = change.partition("=")
+    if not equals or not path.strip():
+        raise ConfigError(f"--set {change!r} is not of the form section.key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    *sections, key = path.strip().split(".")
+    place: Any = content
+    for section in sections:
+        if isinstance(place, list):
+            place = _element(place, section, path)
+        else:
+            place = place.setdefault(section, {})
+        if not isinstance(place, dict | list):
+            raise ConfigError(f"--set {path}: {section} is a value, not a section")
+    if isinstance(place, list):
+        _element(place, key, path)
+        place[int(key)] = value
+    else:
+        place[key] = value
+
+
+def _element(place: list[Any], index: str, path: str) -> Any:
+    if not index.isdigit() or int(index) >= len(place):
+        raise ConfigError(f"--set {path}: {index!r} is not one of the {len(place)} entries, counted from 0")
+    return place[int(index)]
+
+
+def cache_directory(data: Data) -> Path:
+    """Where encoded corpora are kept."""
+    if data.cache is not None:
+        return data.cache
+    home = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(home) if home else Path.home() / ".cache") / "regard" / "corpora"
+    except RuntimeError:
+        raise DataError("there is no home directory for the cache; set data.cache") from None

@@ -1,0 +1,96 @@
+"""What training says while it runs: to people through a listener, to programs in `metrics.jsonl`."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from regard.files import replaced_file
+from regard.training.validation import Judgement
+
+METRICS = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """The last steps, up to one."""
+
+    step: int
+    epoch: float
+    """How many passes over the data are done."""
+    loss: float
+    """Per target token, as it is trained: with smoothed labels."""
+    learning_rate: float
+    gradient_norm: float
+    tokens_per_second: float
+    """Target tokens, without padding."""
+    seconds: float
+    """Since the start of the run, with the time before it was resumed."""
+    skipped: int
+    """How many of these steps were left out because they were not finite."""
+
+
+class Listener(Protocol):
+    """Whoever follows a run."""
+
+    def tell(self, text: str) -> None:
+        """Hear a sentence."""
+
+    def stepped(self, report: StepReport, total: int) -> None:
+        """Hear of some steps, of so many in all."""
+
+    def judged(self, step: int, judgement: Judgement, best: bool) -> None:
+        """Hear of a validation."""
+
+
+class Silent:
+    """Listens to nothing."""
+
+    def tell(self, text: str) -> None:
+        """Let it pass."""
+
+    def stepped(self, report: StepReport, total: int) -> None:
+        """Let it pass."""
+
+    def judged(self, step: int, judgement: Judgement, best: bool) -> None:
+        """Let it pass."""
+
+
+class Metrics:
+    """`metrics.jsonl`: a line for each report, in the order of the steps."""
+
+    def __init__(self, out: Path) -> None:
+        self._path = out / METRICS
+
+    def forget_after(self, step: int) -> None:
+        """Drop the lines of later steps, which a resumed run will write again."""
+        if self._path.exists():
+            kept = [json.dumps(line) + "\n" for line in read_metrics(self._path) if line["step"] <= step]
+            with replaced_file(self._path) as fresh:
+                fresh.write_text("".join(kept), encoding="utf-8")
+
+    def stepped(self, report: StepReport) -> None:
+        """Write a report of steps."""
+        self._write({"kind": "steps", **asdict(report)})
+
+    def judged(self, step: int, judgement: Judgement) -> None:
+        """Write a validation."""
+        line: dict[str, Any] = {"kind": "validation", "step": step, "loss": judgement.loss}
+        if judgement.score is not None:
+            line |= {"score": judgement.score.value, "signature": judgement.score.signature}
+        self._write(line)
+
+    def _write(self, content: dict[str, Any]) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(content) + "\n")
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Read what was written; a last line that was cut off by a crash is passed over."""
+    lines: list[dict[str, Any]] = []
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            continue
+    return lines

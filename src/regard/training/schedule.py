@@ -1,0 +1,32 @@
+"""The learning rate as a function of the step."""
+
+import math
+
+from regard.errors import InputError
+from regard.training.recipe import Schedule
+
+
+def learning_rate(schedule: Schedule, step: int, *, d_model: int, total: int) -> float:
+    """Give the rate of a step, counted from 1.
+
+    The paper's is d_model^-½ · min(step^-½, step · warmup^-3/2): up in a line for `warmup` steps, then down with the
+    inverse square root. `total` is the step where cosine and linear reach their floor.
+
+    >>> rates = [learning_rate(Schedule(warmup=4), step, d_model=16, total=100) for step in (1, 2, 4, 16)]
+    >>> [round(rate, 4) for rate in rates]
+    [0.0312, 0.0625, 0.125, 0.0625]
+    """
+    if step < 1:
+        raise InputError(f"step is {step}; steps are counted from 1")
+    warmup = schedule.warmup
+    peak = (d_model * max(warmup, 1)) ** -0.5 if schedule.peak is None else schedule.peak
+    if step < warmup:
+        return peak * step / warmup
+    match schedule.kind:
+        case "constant":
+            return peak
+        case "inverse-sqrt":
+            return peak * math.sqrt(max(warmup, 1) / step)
+    gone = min(1.0, (step - warmup) / max(1, total - warmup))
+    left = 1.0 - gone if schedule.kind == "linear" else (1.0 + math.cos(math.pi * gone)) / 2
+    return peak * (schedule.floor + (1.0 - schedule.floor) * left)

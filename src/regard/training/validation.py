@@ -1,0 +1,69 @@
+"""How good a model is on data that it does not train on."""
+
+from dataclasses import dataclass
+
+import torch
+
+from regard.model import Transformer
+from regard.ops import label_smoothed_cross_entropy
+from regard.pipeline import decode
+from regard.tasks import Score, score
+from regard.text import Tokenizer
+from regard.text.corpora import Corpus
+from regard.training.examples import Examples
+from regard.training.recipe import Validation
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What validation found."""
+
+    loss: float
+    """Cross-entropy per target token in nats, labels not smoothed."""
+    score: Score | None
+    """Of what the model writes, where the run's metric is not the loss."""
+
+    def value(self) -> float:
+        """The number that decides: the higher, the better."""
+        return -self.loss if self.score is None else self.score.value
+
+
+class Judge:
+    """Validates models on the same examples each time."""
+
+    def __init__(
+        self, settings: Validation, examples: Examples, corpora: tuple[Corpus, ...], target: Tokenizer, *, budget: int
+    ) -> None:
+        self._settings, self._examples, self._target, self._budget = settings, examples, target, budget
+        self._references: list[str] = []
+        if settings.metric != "loss":
+            # The texts as they were read: a tokenizer of words would write an unknown one as such.
+            pairs = (pair for corpus in corpora for pair in corpus.pairs())
+            self._references = [target.readable(text) for other, text in pairs if other.strip() and text.strip()]
+
+    def judge(self, model: Transformer) -> Judgement:
+        """Give the loss, and the score of what the model writes if the run's metric is one."""
+        model.eval()
+        written = None
+        if self._settings.metric != "loss":
+            written = score(
+                self._settings.metric, self.write(model), self._references, tokenized=self._target.kind == "words"
+            )
+        return Judgement(self._loss(model), written)
+
+    def write(self, model: Transformer) -> list[str]:
+        """Give what the model writes for each source."""
+        sources = [self._examples.pair(example)[0] for example in range(len(self._examples))]
+        return [self._target.decode(found.tokens) for found in decode(model, sources, beam=self._settings.beam)]
+
+    @torch.no_grad()
+    def _loss(self, model: Transformer) -> float:
+        total, tokens = 0.0, 0
+        for part in self._examples.in_order(self._budget):
+            batch = self._examples.batch(part)
+            logits_BTW = model(batch.source_BS, batch.target_BT)
+            total += label_smoothed_cross_entropy(
+                logits_BTW, batch.labels_BT, smoothing=0.0, pad_id=model.config.pad_id, reduction="sum"
+            ).item()
+            tokens += batch.tokens
+        return total / tokens

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from regard.ops import label_smoothed_cross_entropy as label_smoothed_cross_entropy
     from regard.ops import padding_mask as padding_mask
     from regard.ops import sinusoidal_positions as sinusoidal_positions
+    from regard.training import train as train
 
 _HOME = {
     "ConfigError": "regard.errors",
@@ -35,6 +36,7 @@ _HOME = {
     "label_smoothed_cross_entropy": "regard.ops",
     "padding_mask": "regard.ops",
     "sinusoidal_positions": "regard.ops",
+    "train": "regard.training",
 }
 
 __all__ = sorted(_HOME)

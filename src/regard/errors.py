@@ -37,6 +37,14 @@ class NoSpaceError(RegardError):
     exit_code = 4
 
 
+class StoppedError(RegardError):
+    """Training that a signal ended; its state was saved."""
+
+    def __init__(self, signal: int, step: int) -> None:
+        super().__init__(f"stopped by signal {signal} after step {step:,}; the same command goes on from here")
+        self.exit_code = 128 + signal
+
+
 class DivergedError(RegardError):
     """Training whose losses or gradients are no longer numbers."""
 

@@ -5,10 +5,17 @@ from typing import Annotated
 import typer
 
 from regard import __version__
+from regard.cli.average import average
 from regard.cli.convert import convert
+from regard.cli.data import app as data
 from regard.cli.describe import describe
+from regard.cli.doctor import doctor
+from regard.cli.evaluate import evaluate
 from regard.cli.explain import explain
+from regard.cli.plot import plot
+from regard.cli.reproduce import reproduce
 from regard.cli.tokenizer import app as tokenizer
+from regard.cli.train import train
 
 app = typer.Typer(
     name="regard",
@@ -17,6 +24,13 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(train)
+app.command()(evaluate)
+app.command()(average)
+app.command()(plot)
+app.command()(reproduce)
+app.command()(doctor)
+app.add_typer(data, name="data")
 app.command()(explain)
 app.command()(describe)
 app.command()(convert)

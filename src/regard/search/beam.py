@@ -1,6 +1,6 @@
 """Beam search over a step function. It knows nothing of the model: rows go in, log-probabilities come out.
 
-    best = argmax over sequences of  log P(sequence) / length^α
+best = argmax over sequences of  log P(sequence) / length^α
 """
 
 from dataclasses import dataclass
@@ -72,9 +72,7 @@ def beam_search(
         # Twice as many as go on: at most one end a beam can be among them.
         best_BX, at_BX = totals_BX.topk(min(2 * N, totals_BX.size(1)), dim=1)
         going, rows, words, scores = [], [], [], []
-        for place, (sentence, values, indices) in enumerate(
-            zip(alive, best_BX.tolist(), at_BX.tolist(), strict=True)
-        ):
+        for place, (sentence, values, indices) in enumerate(zip(alive, best_BX.tolist(), at_BX.tolist(), strict=True)):
             onward = []
             for rank, (value, index) in enumerate(zip(values, indices, strict=True)):
                 row, word = place * N + index // W, index % W

@@ -34,7 +34,8 @@ def score(metric: MetricName, texts: Sequence[str], references: Sequence[str], *
         same = 100.0 * sum(a == b for a, b in zip(texts, references, strict=True)) / len(texts)
         return Score(same, "exact", f"exact = {same:.2f}")
     # Costly to import, and needed here alone.
-    from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
 
     judge = BLEU(tokenize="none", force=True) if tokenized else BLEU()
     computed = judge if metric == "bleu" else CHRF()

@@ -5,6 +5,7 @@ same batches without talking to each other.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,7 +73,7 @@ def _generator(seed: int, epoch: int, stream: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(entropy=seed, spawn_key=(epoch, stream)))
 
 
-def padded(sequences: Sequence[Sequence[int]], pad_id: int) -> Tensor:
+def padded(sequences: Sequence[Sequence[int] | NDArray[Any]], pad_id: int) -> Tensor:
     """Put sequences under each other, filled up on the right."""
     longest = max((len(sequence) for sequence in sequences), default=0)
     table = torch.full((len(sequences), longest), pad_id, dtype=torch.int64)

@@ -60,8 +60,13 @@ def encode_corpus(corpus: Corpus, source: Tokenizer, target: Tokenizer, cache: P
     """Encode a corpus, or find it in the cache if the same content was encoded by the same tokenizers before."""
     path = cache / _fingerprint(corpus, source, target)
     if not (path / "manifest.json").exists():
-        with new_directory(path) as fresh:
-            _write(corpus, source, target, fresh)
+        try:
+            with new_directory(path) as fresh:
+                _write(corpus, source, target, fresh)
+        except OSError as error:
+            # Another process that encoded the same content came first; any other trouble is trouble.
+            if not (path / "manifest.json").exists():
+                raise DataError(f"{cache} cannot be written to: {error.strerror}") from None
     return EncodedCorpus(path)
 
 

@@ -1,5 +1,4 @@
 """Training: the recipe, the loop, its state on disk, many processes."""
 
 from regard.training.recipe import Run as Run
-from regard.training.run import Stopped as Stopped
 from regard.training.run import train as train

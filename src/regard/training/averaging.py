@@ -1,14 +1,17 @@
 """The mean of several models: better than each of them, at no cost when it is used."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from regard.errors import InputError, ModelError
 from regard.model.config import TransformerConfig
-from regard.model.directory import read_model_directory
+from regard.model.directory import read_model_directory, write_model_directory
+from regard.training.checkpoints import SNAPSHOTS, step_directories, step_of
+from regard.training.preparation import SOURCE_TOKENIZER, TOKENIZER
+from regard.training.reports import METRICS, is_validation, read_metrics, validation_value
 
 
 def average(paths: Sequence[Path]) -> tuple[TransformerConfig, dict[str, Tensor]]:
@@ -28,6 +31,26 @@ def average(paths: Sequence[Path]) -> tuple[TransformerConfig, dict[str, Tensor]
     return config, {name: (total / len(paths)).to(first[name].dtype) for name, total in sums.items()}
 
 
-def finite(tensors: dict[str, Tensor]) -> bool:
-    """Say whether all weights are numbers."""
-    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values())
+def chosen_snapshots(run: Path, count: int, *, best: bool) -> list[Path]:
+    """Give the last snapshots of a run, or those that validated best, in the order of their steps."""
+    found = {step_of(path): path for path in step_directories(run / SNAPSHOTS)}
+    if not found:
+        raise ModelError(f"{run / SNAPSHOTS} holds no snapshots; a run takes one at each validation")
+    if count < 1 or count > len(found):
+        raise InputError(f"{count} snapshots were asked for; {run / SNAPSHOTS} holds {len(found)}")
+    steps = sorted(found)
+    if best:
+        values = {line["step"]: validation_value(line) for line in read_metrics(run / METRICS) if is_validation(line)}
+        steps = [step for step in steps if step in values]
+        steps.sort(key=lambda step: (-values[step], step))
+        return [found[step] for step in sorted(steps[:count])]
+    return [found[step] for step in steps[-count:]]
+
+
+def write_average(models: Sequence[Path], output: Path, *, tokenizers_of: Path) -> None:
+    """Write the mean of models as a model directory, with the tokenizers that lie beside one of them."""
+    config, tensors = average(models)
+    write_model_directory(output, config, tensors)
+    for name in (TOKENIZER, SOURCE_TOKENIZER):
+        if (tokenizers_of / name).exists():
+            shutil.copyfile(tokenizers_of / name, output / name)

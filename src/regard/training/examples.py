@@ -104,15 +104,12 @@ class Examples:
         """Put examples side by side, their words cut anew where there is subword dropout."""
         sources, targets = [], []
         for example in examples.tolist():
-            corpus, tag, row = self._located(example)
-            source: Sequence[int] | NDArray[np.int64] = corpus.source[row]
-            target: Sequence[int] | NDArray[np.int64] = corpus.target[row]
+            source, target = self.pair(example)
             if cuts is not None:
-                source = cuts.source.cut(source, epoch=epoch, example=example)  # type: ignore[arg-type]
-                target = cuts.target.cut(target, epoch=epoch, example=example)  # type: ignore[arg-type]
-            before = [] if tag is None else [tag]
-            sources.append(np.array([*before, *source, self._source_end], dtype=np.int64))
-            targets.append(np.array([self._start, *target, self._end], dtype=np.int64))
+                source = cuts.source.cut(source, epoch=epoch, example=example)
+                target = cuts.target.cut(target, epoch=epoch, example=example)
+            sources.append(source)
+            targets.append([self._start, *target, self._end])
         lines_BT = padded(targets, self._pad)
         return Batch(
             padded(sources, self._pad),

@@ -132,7 +132,7 @@ class Learner:
         """Make every generator a function of the seed and the step: there is nothing to restore when a run resumes."""
         seed = int(mixed(torch.tensor([self._settings.seed * 1_000_003 + step]))) % 2**32
         torch.manual_seed(seed)
-        np.random.seed(seed)  # noqa: NPY002 - a loss that a user wrote may draw from it
+        np.random.seed(seed)
         random.seed(seed)
 
     def _keys(self, step: int, batch: Batch) -> Tensor:

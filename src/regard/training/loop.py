@@ -13,6 +13,8 @@ from regard.model import Transformer
 from regard.model.directory import load_tensors, write_model_directory
 from regard.training.averaging import average
 from regard.training.checkpoints import (
+    CHECKPOINTS,
+    SNAPSHOTS,
     finish,
     newest_whole,
     prune,
@@ -37,8 +39,6 @@ from regard.training.validation import Judge
 
 _BAD_STEPS = 10  # in a row, before training gives up
 _REPORT_EVERY = 20  # steps
-
-CHECKPOINTS, SNAPSHOTS = "checkpoints", "snapshots"
 
 
 @dataclass
@@ -111,7 +111,9 @@ class Trainer:
         if found is None:
             return
         if found.state["data"] != self._prepared.fingerprints:
-            raise ConfigError(f"{self._out} was trained on other data, or with other tokenizers, than the run names now")
+            raise ConfigError(
+                f"{self._out} was trained on other data, or with other tokenizers, than the run names now"
+            )
         self._learner.load(found.tensors, found.path)
         self._progress = Progress.of(found.state["progress"])
         self._processes.wait()
@@ -170,9 +172,7 @@ class Trainer:
         began = time.perf_counter()
         progress = self._progress
         number = progress.step + 1
-        rate = learning_rate(
-            self._run.schedule, number, d_model=self._prepared.model.d_model, total=self.total
-        )
+        rate = learning_rate(self._run.schedule, number, d_model=self._prepared.model.d_model, total=self.total)
         loss, norm = self._learner.gradients(number, batches)
         good = math.isfinite(loss) and math.isfinite(norm)
         if good:

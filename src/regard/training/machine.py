@@ -23,7 +23,8 @@ def keep_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return False
-    _kept = all([mallopt(ctypes.c_int(key), ctypes.c_int(value)) == 1 for key, value in _MALLOPT.values()])
+    taken = [mallopt(ctypes.c_int(key), ctypes.c_int(value)) == 1 for key, value in _MALLOPT.values()]
+    _kept = all(taken)
     return _kept
 
 

@@ -10,7 +10,7 @@ from regard.model import TransformerConfig
 from regard.text import EncodedCorpus, Tokenizer, encode_corpus
 from regard.text.corpora import Corpus
 from regard.training.examples import Examples
-from regard.training.recipe import Run, cache_directory
+from regard.training.recipe import Data, Run, cache_directory
 
 Tell = Callable[[str], None]
 
@@ -34,12 +34,11 @@ class Prepared:
 def prepare(run: Run, out: Path, tell: Tell) -> Prepared:
     """Train or read the tokenizers, encode the corpora or find them encoded."""
     source, target = tokenizers(run, out, tell)
-    cache = cache_directory(run.data)
-    train, fingerprints = _examples(run.data.train, source, target, cache, run.data.max_length)
+    train, fingerprints = encoded_examples(run.data.train, source, target, run.data, run.data.max_length)
     _report("training", train, run, tell)
     valid = None
     if run.data.valid:
-        valid, _ = _examples(run.data.valid, source, target, cache, None)
+        valid, _ = encoded_examples(run.data.valid, source, target, run.data)
         _report("validation", valid, run, tell)
     model = run.model_config_for(source.vocab_size, target.vocab_size)
     return Prepared(source, target, model, train, valid, fingerprints)
@@ -86,9 +85,11 @@ def _check_tags(source: Tokenizer, run: Run, path: Path) -> None:
             raise DataError(f"{path} has no token {tag!r}, which a corpus of the run puts before its sources") from None
 
 
-def _examples(
-    corpora: tuple[Corpus, ...], source: Tokenizer, target: Tokenizer, cache: Path, max_length: int | None
+def encoded_examples(
+    corpora: tuple[Corpus, ...], source: Tokenizer, target: Tokenizer, data: Data, max_length: int | None = None
 ) -> tuple[Examples, list[str]]:
+    """Encode corpora, or find them encoded; give their examples, and what each holds in a few letters."""
+    cache = cache_directory(data)
     encoded: list[EncodedCorpus] = [encode_corpus(corpus, source, target, cache) for corpus in corpora]
     examples = Examples(
         encoded,

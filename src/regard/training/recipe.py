@@ -154,7 +154,7 @@ class Run(Config):
 
     data: Data
     tokenizer: Vocabulary = Vocabulary()
-    model: dict[str, Any] = {}
+    model: Annotated[dict[str, Any], Field(default_factory=dict)]
     """The fields of `TransformerConfig`, and `preset`, the one that they change."""
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()

@@ -94,3 +94,13 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         except json.JSONDecodeError:
             continue
     return lines
+
+
+def is_validation(line: dict[str, Any]) -> bool:
+    """Say whether a line is a validation's."""
+    return bool(line["kind"] == "validation")
+
+
+def validation_value(line: dict[str, Any]) -> float:
+    """Give the number of a validation that decides: the higher, the better."""
+    return float(line["score"] if "score" in line else -line["loss"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from regard.errors import ConfigError, ModelError
+from regard.errors import ConfigError, ModelError, StoppedError
 from regard.files import read_json, replaced_file
 from regard.ops import byte_rate
 from regard.training.loop import Trainer
@@ -29,14 +29,6 @@ _FREE = {
     "checkpoints": {"every", "keep"},
     "validation": {"patience"},
 }
-
-
-class Stopped(Exception):
-    """A signal ended training; the state was saved."""
-
-    def __init__(self, signal: int, step: int) -> None:
-        super().__init__(f"stopped by signal {signal} after step {step:,}; the same command goes on from here")
-        self.signal = signal
 
 
 def train(
@@ -61,7 +53,7 @@ def train(
     16
 
     What it finds in the directory it goes on from. `loss` takes the place of cross-entropy: a function of the model
-    and a batch that gives the loss summed over the target tokens. A signal stops training with `Stopped`.
+    and a batch that gives the loss summed over the target tokens. A signal stops training with a `StoppedError`.
     """
     run = run if isinstance(run, Run) else Run.load(Path(run))
     listener = Silent() if listener is None else listener
@@ -74,7 +66,7 @@ def train(
         with stop_on_signals() as stop:
             trainer = _prepared_trainer(run, directory, processes, listener, loss)
             if not trainer.train(stop):
-                raise Stopped(stop.signal or 15, trainer.step)
+                raise StoppedError(stop.signal or 15, trainer.step)
             trainer.finish()
             if processes.first:
                 write_card(directory, run)
@@ -84,9 +76,7 @@ def train(
     return directory
 
 
-def _prepared_trainer(
-    run: Run, out: Path, processes: Processes, listener: Listener, loss: Loss | None
-) -> Trainer:
+def _prepared_trainer(run: Run, out: Path, processes: Processes, listener: Listener, loss: Loss | None) -> Trainer:
     listener.tell(_used(run, processes))
     for line in _rounded_rates(run):
         listener.tell(line)

@@ -1,0 +1,29 @@
+"""`regard average`: the mean of several models."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def average(
+    models: Annotated[list[Path], typer.Argument(help="Model directories; or one run, with --last or --best.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the mean goes.")],
+    last: Annotated[int | None, typer.Option(help="The last N snapshots of the run.")] = None,
+    best: Annotated[int | None, typer.Option(help="The N snapshots of the run that validated best.")] = None,
+) -> None:
+    """Write the mean of models of one shape: better than each of them, and no slower."""
+    from regard.errors import InputError
+    from regard.training.averaging import chosen_snapshots, write_average
+
+    if output.exists():
+        raise InputError(f"{output} already exists; choose a new name, so that nothing is overwritten")
+    if last is not None or best is not None:
+        if len(models) != 1 or (last is not None and best is not None):
+            raise InputError("--last and --best take one run, and one of the two")
+        run = models[0]
+        models = chosen_snapshots(run, best or last or 0, best=best is not None)
+    else:
+        run = models[0]
+    write_average(models, output, tokenizers_of=run)
+    typer.echo(f"{output}: the mean of {len(models)} models", err=True)

@@ -1,0 +1,35 @@
+"""`regard reproduce`: a published result, trained and scored again."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def reproduce(
+    experiment: Annotated[str, typer.Argument(help="What to reproduce: multi30k.")],
+    source: Annotated[Path, typer.Option("--from", help="The directory with the corpus.")],
+    preset: Annotated[str, typer.Option(help="published, the recipe as it was; or regard, our own.")] = "regard",
+    seeds: Annotated[int, typer.Option(min=1, help="How many runs, with seeds 1, 2, …")] = 1,
+    out: Annotated[Path, typer.Option(help="Where the runs go; what is there is gone on with.")] = Path("runs"),
+    results: Annotated[Path | None, typer.Option(help="A page to write the outcome to, in Markdown.")] = None,
+) -> None:
+    """Train a published model again, decode the test sets once, and say how it compares."""
+    from regard.training.machine import keep_memory
+
+    keep_memory()
+    from regard.cli.display import display
+    from regard.files import replaced_file
+    from regard.training.reproduction import report
+    from regard.training.reproduction import reproduce as run_one
+
+    found = []
+    for seed in range(1, seeds + 1):
+        with display() as listener:
+            found.append(run_one(experiment, preset, seed, data=source, out=out / experiment, listener=listener))
+    command = f"regard reproduce {experiment} --preset {preset} --seeds {seeds} --from DIR"
+    page = report(experiment, found, command)
+    if results is not None:
+        with replaced_file(results) as fresh:
+            fresh.write_text(page, encoding="utf-8")
+    typer.echo(page)

@@ -1,0 +1,53 @@
+"""`regard train`: from a run file to a model."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    run: Annotated[str, typer.Argument(help="A run file (TOML), or the name of a recipe such as dates.")],
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=V", help="Change a value of the run file; repeatable.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the model goes; runs/NAME unless given. What is there is resumed.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say how large, how long and how much memory, from two steps.")
+    ] = False,
+) -> None:
+    """Train a model; the same command goes on where it was stopped."""
+    # Before torch allocates anything: memory that is kept is not faulted in again.
+    from regard.training.machine import keep_memory
+
+    keep_memory()
+    from regard.cli.display import display
+    from regard.training import Run
+    from regard.training import train as train_run
+
+    path = run_file(run)
+    loaded = Run.load(path, changes or ())
+    if dry_run:
+        from regard.training.forecast import forecast
+
+        typer.echo(forecast(loaded).text())
+        return
+    directory = Path("runs") / path.stem if out is None else out
+    with display() as listener:
+        train_run(loaded, directory, listener=listener)
+    typer.echo(f"{directory}: trained", err=True)
+
+
+def run_file(run: str) -> Path:
+    """Find a run file by its path, or a recipe of the package by its name."""
+    from regard import recipes
+    from regard.errors import ConfigError
+
+    path = Path(run)
+    if path.exists() or path.suffix == ".toml":
+        return path
+    if run not in recipes.names():
+        raise ConfigError(f"{run} is neither a file nor one of the recipes: {', '.join(recipes.names())}")
+    return recipes.path_of(run)

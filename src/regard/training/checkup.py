@@ -1,0 +1,65 @@
+"""What this machine can do, measured in a few seconds."""
+
+import platform
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from regard import __version__
+from regard.ops import dropout
+from regard.training.machine import allocator, cpu_name
+
+
+def checkup(*, memory_kept: bool) -> Iterator[tuple[str, str]]:
+    """Give findings, each a name and a sentence."""
+    yield "regard", f"{__version__} on Python {platform.python_version()}, torch {torch.__version__}"
+    yield "processor", f"{cpu_name()}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"
+    yield "libraries", ", ".join(f"{name} {version(name)}" for name in ("tokenizers", "safetensors", "sacrebleu"))
+    yield "memory", _memory(memory_kept)
+    yield "dropout", _dropout()
+    yield "precision", _precision()
+    backends = [
+        name for name, there in (("gloo", dist.is_gloo_available()), ("nccl", dist.is_nccl_available())) if there
+    ]
+    yield "processes", f"torchrun --nproc-per-node N -m regard train …, over {' or '.join(backends) or 'nothing'}"
+    yield "disk", f"{shutil.disk_usage('.').free / 1e9:,.1f} GB free here"
+
+
+def _memory(kept: bool) -> str:
+    size = (4096, 8192)
+
+    def touch() -> None:
+        torch.empty(size).fill_(1.0)
+
+    state = f"`regard train` computes with memory by {allocator()}"
+    return f"{state}; a fresh 128 MiB tensor takes {1000 * _seconds(touch):.0f} ms" + ("" if kept else ", each time")
+
+
+def _dropout() -> str:
+    x = torch.randn(4096, 512)
+    ours, theirs = _seconds(lambda: dropout(x, 0.1)), _seconds(lambda: F.dropout(x, 0.1))
+    return f"from bytes: {theirs / ours:.1f} times as fast as torch's own; rates are rounded to n/256"
+
+
+def _precision() -> str:
+    x, weight = torch.randn(2048, 512), torch.randn(2048, 512)
+    half, half_weight = x.bfloat16(), weight.bfloat16()
+    ratio = _seconds(lambda: F.linear(x, weight)) / _seconds(lambda: F.linear(half, half_weight))
+    advice = 'training.precision = "bfloat16" pays' if ratio > 1.2 else "float32 is the better choice"
+    return f"matrix products in bfloat16 are {ratio:.2f} times as fast as in float32: {advice}"
+
+
+def _seconds(work: Callable[[], object], repeats: int = 7) -> float:
+    """The median time of some work, after one call to warm up."""
+    work()
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return sorted(times)[repeats // 2]

@@ -1,0 +1,75 @@
+"""The curves of a run as a picture."""
+
+from pathlib import Path
+from typing import Any
+
+from regard.errors import InputError, ModelError
+from regard.training.reports import METRICS, is_validation, read_metrics
+
+_FORMATS = (".png", ".svg", ".pdf")
+
+
+def draw_curves(directory: Path, path: Path) -> None:
+    """Draw what `metrics.jsonl` tells: loss and validation, learning rate, speed."""
+    if path.suffix not in _FORMATS:
+        raise InputError(f"{path} is not a picture that can be drawn; its name ends in one of {', '.join(_FORMATS)}")
+    if not (directory / METRICS).exists():
+        raise ModelError(f"{directory / METRICS} is missing; {directory} is not the directory of a run that has begun")
+    lines = read_metrics(directory / METRICS)
+    steps = [line for line in lines if not is_validation(line)]
+    validations = [line for line in lines if is_validation(line)]
+    if not steps:
+        raise ModelError(f"{directory / METRICS} tells of no steps yet")
+    try:
+        import matplotlib
+    except ImportError:
+        raise InputError("plot draws with matplotlib, which is not installed: pip install 'regard[plot]'") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (top, middle, bottom) = pyplot.subplots(
+        3, 1, figsize=(8, 7.5), sharex=True, height_ratios=(3, 1.2, 1), layout="constrained"
+    )
+    _losses(top, steps, validations)
+    numbers = [line["step"] for line in steps]
+    middle.plot(numbers, [line["learning_rate"] for line in steps], color="#7a5195")
+    middle.set_ylabel("learning rate")
+    bottom.plot(numbers, [line["tokens_per_second"] for line in steps], color="#8a8a8a", linewidth=0.8)
+    bottom.set_ylabel("tokens/s")
+    bottom.set_ylim(bottom=0)
+    bottom.set_xlabel("step")
+    for axes in (top, middle, bottom):
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    top.set_title(directory.resolve().name, loc="left", fontweight="bold")
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def _losses(axes: Any, steps: list[dict[str, Any]], validations: list[dict[str, Any]]) -> None:
+    axes.plot(
+        [line["step"] for line in steps],
+        [line["loss"] for line in steps],
+        color="#9ecae1",
+        linewidth=1.2,
+        label="training loss, labels smoothed",
+    )
+    axes.set_ylabel("loss per target token")
+    if validations:
+        numbers = [line["step"] for line in validations]
+        axes.plot(numbers, [line["loss"] for line in validations], color="#08519c", label="validation loss")
+    handles, labels = axes.get_legend_handles_labels()
+    if validations and "score" in validations[0]:
+        scores = axes.twinx()
+        scores.plot(
+            [line["step"] for line in validations],
+            [line["score"] for line in validations],
+            color="#d95f0e",
+            marker=".",
+            label="validation score",
+        )
+        scores.set_ylabel("score")
+        scores.spines["top"].set_visible(False)
+        more_handles, more_labels = scores.get_legend_handles_labels()
+        handles, labels = handles + more_handles, labels + more_labels
+    axes.legend(handles, labels, frameon=False, loc="center right")

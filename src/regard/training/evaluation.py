@@ -1,0 +1,43 @@
+"""A model of a run, judged on data of the run's kind."""
+
+from pathlib import Path
+
+from regard.errors import ConfigError, ModelError
+from regard.files import read_json
+from regard.model import Transformer
+from regard.text.corpora import Corpus
+from regard.training.preparation import TOKENIZER, encoded_examples, tokenizers
+from regard.training.recipe import Run, Validation
+from regard.training.run import RUN_FILE
+from regard.training.validation import Judge, Judgement
+
+
+def read_run(directory: Path) -> Run:
+    """Read the run that a directory belongs to."""
+    try:
+        return Run.model_validate(read_json(directory / RUN_FILE))
+    except ConfigError as error:
+        raise ModelError(f"{directory / RUN_FILE}: {error}") from None
+
+
+def evaluate_run(
+    model: Path,
+    run_directory: Path,
+    *,
+    corpora: tuple[Corpus, ...] | None = None,
+    metric: str | None = None,
+    beam: int | None = None,
+) -> Judgement:
+    """Judge a model directory on the run's validation data, or on other corpora under the run's tokenizers."""
+    run = read_run(run_directory)
+    if not (run_directory / TOKENIZER).exists():
+        raise ModelError(f"{run_directory / TOKENIZER} is missing; a run writes it when it starts")
+    corpora = run.data.valid if corpora is None else corpora
+    if not corpora:
+        raise ConfigError(f"{run_directory}: its run has no validation data (data.valid)")
+    settings = run.validation.model_dump()
+    settings.update({key: value for key, value in (("metric", metric), ("beam", beam)) if value is not None})
+    source, target = tokenizers(run, run_directory, lambda _: None)
+    examples, _ = encoded_examples(corpora, source, target, run.data)
+    judge = Judge(Validation(**settings), examples, corpora, target, budget=run.training.batch_tokens)
+    return judge.judge(Transformer.load(model))

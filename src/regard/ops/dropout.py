@@ -75,14 +75,16 @@ def dropout_keyed_by(keys_B: Tensor) -> Iterator[None]:
 def mixed(words: Tensor) -> Tensor:
     """Scramble 64-bit words so that neighbours have nothing in common (the finaliser of SplitMix64).
 
-    It works in place. torch's right shift carries the sign, which leaves each step as invertible as it was.
+    It works in place.
     """
-    shifted = words >> 30
-    words.bitwise_xor_(shifted).mul_(_FIRST)
-    torch.bitwise_right_shift(words, 27, out=shifted)
-    words.bitwise_xor_(shifted).mul_(_SECOND)
-    torch.bitwise_right_shift(words, 31, out=shifted)
-    return words.bitwise_xor_(shifted)
+    shifted = torch.empty_like(words)
+    for distance, factor in ((30, _FIRST), (27, _SECOND), (31, 1)):
+        # torch's shift carries the sign along; the mask takes it away, or the highest bit would always come out 0.
+        torch.bitwise_right_shift(words, distance, out=shifted).bitwise_and_((1 << (64 - distance)) - 1)
+        words.bitwise_xor_(shifted)
+        if factor != 1:
+            words.mul_(factor)
+    return words
 
 
 # SplitMix64's constants (Steele, Lea and Flood 2014), as signed numbers.

@@ -1,0 +1,79 @@
+from pathlib import Path
+
+import pytest
+
+from regard.errors import ConfigError
+from regard.training import Run
+from tests.unit.training.runs import SMALL
+
+
+def test_a_run_file_with_changes_and_paths(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(
+        '[data]\ntrain=[{kind="parallel", source="a.en", target="/b.de", tag="<2de>"}, {kind="dates", tag="<iso>"}]\n'
+        'cache="c"\n[model]\npreset="tiny"\n[training]\nsteps=5\n'
+    )
+    run = Run.load(file, ["training.seed = 9", "data.train.0.weight=2", "validation.metric=bleu", "model.d_ff=64"])
+    assert run.training.seed == 9
+    assert run.validation.metric == "bleu"
+    assert run.data.train[0].weight == 2.0
+    assert run.data.train[0].files() == [tmp_path / "a.en", Path("/b.de")]
+    assert run.data.cache == tmp_path / "c"
+    assert run.tags == ["<2de>", "<iso>"]
+    assert run.model_config_for(100, 200).d_ff == 64
+
+
+def test_vocabularies_apart() -> None:
+    run = Run.from_toml(SMALL, changes=["tokenizer.shared=false"])
+    config = run.model_config_for(100, 200)
+    assert (config.source_size, config.vocab_size, config.shared_embeddings) == (100, 200, "target-output")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("training.stepps=3", "stepps is not a key it knows; did you mean steps"),
+        ("training.steps=true", "steps is True"),
+        ("training.steps='3'", "steps is '3'"),
+        ("training.label_smoothing=1.0", "label_smoothing is 1.0"),
+        ("training.precision=half", "precision is 'half'"),
+        ("schedule.peak=-1", "peak is -1"),
+        ("schedule.peak=nan", "peak is nan"),
+        ("model.dmodel=3", "dmodel is not a key it knows; did you mean d_model"),
+        ("model.preset=giant", "'giant' is not known"),
+        ("model.vocab_size=9", "follows from the tokenizer"),
+        ("model.decoder_layers=0", "a model that writes"),
+        ("model.encoder_layers=0", "a model that reads"),
+        ("data.train=[]", "train is"),
+        ('data.train=[{kind="csv"}]', "csv"),
+        ("data.train.7.weight=1", "not one of the 1 entries"),
+        ("seed", "not of the form"),
+        ("training.steps.more=1", "is a value, not a section"),
+        ("tokenizer.target=x", "without a source tokenizer"),
+        ("optimiser.eps=1", "did you mean optimizer"),
+    ],
+)
+def test_what_is_wrong_is_said(change: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Run.from_toml(SMALL, changes=[change])
+
+
+def test_a_run_needs_an_end_and_a_judge() -> None:
+    text = '[data]\ntrain=[{kind="dates"}]\n[training]\n'
+    with pytest.raises(ConfigError, match="neither steps nor epochs"):
+        Run.from_toml(text + "seed=1")
+    with pytest.raises(ConfigError, match="nothing to validate on"):
+        Run.from_toml(text + "steps=1\n[validation]\npatience=3")
+    with pytest.raises(ConfigError, match="nothing to judge by"):
+        Run.from_toml(text + "steps=1\n[averaging]\nkind='best'")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml is missing"):
+        Run.load(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Run.load(tmp_path / "bad.toml")
+    (tmp_path / "bad.toml").write_text("[data")
+    with pytest.raises(ConfigError, match=r"bad\.toml: not TOML"):
+        Run.load(tmp_path / "bad.toml")

@@ -1,0 +1,30 @@
+import math
+
+import pytest
+
+from regard.errors import InputError
+from regard.training.recipe import Schedule
+from regard.training.schedule import learning_rate
+
+
+def test_the_papers_formula() -> None:
+    for step in (1, 100, 3999, 4000, 4001, 100_000):
+        expected = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
+        assert learning_rate(Schedule(), step, d_model=512, total=1) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", ["cosine", "linear", "constant"])
+def test_up_in_a_line_then_down_to_the_floor(kind: str) -> None:
+    schedule = Schedule.model_validate({"kind": kind, "peak": 2.0, "warmup": 10, "floor": 0.25})
+    rates = [learning_rate(schedule, step, d_model=1, total=110) for step in range(1, 121)]
+    assert rates[:10] == pytest.approx([0.2 * n for n in range(1, 11)])
+    assert rates[109] == pytest.approx(2.0 if kind == "constant" else 0.5)
+    assert rates[119] == rates[109]
+    assert rates[59] == pytest.approx({"cosine": 1.25, "linear": 1.25, "constant": 2.0}[kind])
+    assert all(later <= sooner for sooner, later in zip(rates[10:], rates[11:], strict=False))
+
+
+def test_no_warmup_and_no_step() -> None:
+    assert learning_rate(Schedule(warmup=0, peak=1.0), 4, d_model=1, total=9) == pytest.approx(math.sqrt(1 / 4))
+    with pytest.raises(InputError, match="counted from 1"):
+        learning_rate(Schedule(), 0, d_model=1, total=1)

@@ -1,5 +1,6 @@
 """Files: written so that nothing is ever half-written (write beside, flush to the disk, rename), and JSON read."""
 
+import errno
 import json
 import os
 import shutil
@@ -8,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from regard.errors import ModelError, NoSpaceError
 
@@ -87,11 +90,19 @@ def new_directory(path: Path) -> Iterator[Path]:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def free_space_for(size: int, directory: Path) -> None:
-    """Refuse to start writing what the disk has no room for, and say how much is needed."""
+@contextmanager
+def space_for(size: int, directory: Path) -> Iterator[None]:
+    """Write so many bytes in this block; if the disk has no room for them, say how much is needed."""
     free = shutil.disk_usage(directory).free
+    message = f"{directory.parent} has {free / 1e6:,.1f} MB free; {size / 1e6:,.1f} MB are needed"
     if free < size:
-        raise NoSpaceError(f"{directory} has {free / 1e6:,.1f} MB free; {size / 1e6:,.1f} MB are needed")
+        raise NoSpaceError(message)
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
+            raise NoSpaceError(message) from None
+        raise
 
 
 def _flush_to_disk(path: Path) -> None:

@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from regard.errors import ModelError
-from regard.files import free_space_for, new_directory, read_json
+from regard.files import new_directory, read_json, space_for
 
 FORMAT = 1
 CHECKPOINTS, SNAPSHOTS = "checkpoints", "snapshots"
@@ -67,11 +67,14 @@ def write_checkpoint(parent: Path, step: int, state: Mapping[str, Any], tensors:
 
 def write_parts(fresh: Path, tensors: Mapping[str, Tensors], *, rank: int, processes: int) -> dict[str, str]:
     """Write one process's part of the tensors; give the hash of each file."""
-    blobs = {f"{kind}-{rank}-of-{processes}.safetensors": save(_plain(part)) for kind, part in tensors.items()}
-    free_space_for(sum(map(len, blobs.values())), fresh)
-    for name, blob in blobs.items():
-        (fresh / name).write_bytes(blob)
-    return {name: hashlib.sha256(blob).hexdigest() for name, blob in blobs.items()}
+    needed = sum(tensor.numel() * tensor.element_size() for part in tensors.values() for tensor in part.values())
+    hashes = {}
+    with space_for(needed, fresh):
+        for kind, part in tensors.items():
+            name = f"{kind}-{rank}-of-{processes}.safetensors"
+            save_file(_plain(part), fresh / name)
+            hashes[name] = _hash(fresh / name)
+    return hashes
 
 
 def finish(fresh: Path, state: Mapping[str, Any], files: Mapping[str, str]) -> None:
@@ -127,12 +130,16 @@ def remove_after(parent: Path, step: int) -> None:
 
 def _check_hash(path: Path, expected: object) -> None:
     try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        found = _hash(path)
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}") from None
     if found != expected:
         raise ModelError(f"{path} is not what was written: its hash is another one than the manifest's")
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _load(path: Path) -> Tensors:

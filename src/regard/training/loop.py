@@ -190,10 +190,10 @@ class Trainer:
 
     def _after_step(self, *, epoch_ended: bool) -> None:
         step, every = self.step, self._run.validation.every
-        ended = self._finished()
-        if step % _REPORT_EVERY == 0 or epoch_ended or ended:
+        judging = self._finished() or (epoch_ended if every is None else step % every == 0)
+        if step % _REPORT_EVERY == 0 or judging:
             self._report()
-        if ended or (epoch_ended if every is None else step % every == 0):
+        if judging:
             self._validate()
             self._recent.start()
         if step % self._run.checkpoints.every == 0:

@@ -3,7 +3,7 @@ import torch
 
 from regard.errors import InputError
 from regard.ops import byte_rate, dropout
-from regard.ops.dropout import dropout_keyed_by
+from regard.ops.dropout import dropout_keyed_by, mixed
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.9])
@@ -91,3 +91,15 @@ def test_keys_need_their_rows() -> None:
         dropout(torch.ones(2, 4), 0.5)
     with dropout_keyed_by(torch.arange(0)):
         assert dropout(torch.ones(0, 4), 0.5).shape == (0, 4)
+
+
+def test_words_are_scrambled_as_splitmix64_does() -> None:
+    words = torch.randint(-(2**63), 2**63 - 1, (500,))
+
+    def reference(z: int) -> int:
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+        return z ^ (z >> 31)
+
+    found = mixed(words.clone()).tolist()
+    assert [word % 2**64 for word in found] == [reference(word % 2**64) for word in words.tolist()]

@@ -1,0 +1,275 @@
+"""A run in a directory: it learns, ends, resumes to the same bits, and says what is wrong."""
+
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from regard import Transformer, train
+from regard.errors import ConfigError, DivergedError, ModelError, NoSpaceError, StoppedError
+from regard.training import checkpoints
+from regard.training.checkpoints import read_checkpoint, step_directories
+from regard.training.examples import Batch
+from regard.training.losses import Loss, Model, cross_entropy
+from regard.training.reports import read_metrics
+from tests.unit.training.runs import Notes, small_run
+
+Tensor = torch.Tensor
+
+
+def weights(directory: Path) -> dict[str, Tensor]:
+    return load_file(directory / "model.safetensors")
+
+
+def assert_same(one: Path, other: Path) -> None:
+    first, second = weights(one), weights(other)
+    assert first.keys() == second.keys()
+    for name in first:
+        assert first[name].equal(second[name]), name
+
+
+def stopping_at(step: int, number: int = signal.SIGTERM) -> Loss:
+    """Ask for an end in the middle of a step."""
+    calls = iter(range(1, 10**6))
+
+    def loss(model: Model, batch: Batch) -> Tensor:
+        if next(calls) == step:
+            os.kill(os.getpid(), number)
+        return cross_entropy()(model, batch)
+
+    return loss
+
+
+def test_a_run_ends_as_a_model_directory(tmp_path: Path) -> None:
+    notes = Notes()
+    out = train(small_run(tmp_path, "validation.metric=exact"), tmp_path / "out", listener=notes)
+    assert {"config.json", "model.safetensors", "tokenizer.json", "generation.json", "README.md", "run.json"} <= {
+        path.name for path in out.iterdir()
+    }
+    assert Transformer.load(out).config.eos_id == 2
+    assert [path.name for path in step_directories(out / "checkpoints")] == ["step-0000012", "step-0000014"]
+    assert [step for step, _, _ in notes.judgements] == [6, 12, 14]
+    assert "1 process of 1 thread, float32, memory by" in notes.sentences[0]
+    assert any("dropout 0.2 is applied as 51/256" in sentence for sentence in notes.sentences)
+    lines = read_metrics(out / "metrics.jsonl")
+    assert [line["step"] for line in lines if line["kind"] == "validation"] == [6, 12, 14]
+    assert [line["kind"] for line in lines].count("steps") >= 1
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        train(small_run(tmp_path, f"training.seed={seed}"), tmp_path / name)
+    assert_same(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(AssertionError):
+        assert_same(tmp_path / "a", tmp_path / "c")
+
+
+@pytest.mark.parametrize("stop", [3, 4, 9])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        ("training.accumulate=2", "averaging.kind=running", "training.epochs=3"),
+        ("training.workers=1", "training.subword_dropout=0.2", "averaging.kind=last"),
+        ("training.r_drop=1.0", "averaging.kind=best", "averaging.count=2"),
+    ],
+)
+def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path: Path, stop: int, changes: tuple[str, ...]) -> None:
+    run = small_run(tmp_path, *changes)
+    if run.training.r_drop == 0.0:
+        train(run, tmp_path / "whole", loss=cross_entropy())
+        with pytest.raises(StoppedError, match="the same command goes on") as stopped:
+            train(run, tmp_path / "cut", loss=stopping_at(stop))
+        assert stopped.value.exit_code == 143
+        train(run, tmp_path / "cut", loss=cross_entropy())
+    else:
+        train(run, tmp_path / "whole")
+        with pytest.raises(StoppedError):
+            _stop_from_outside(run, tmp_path / "cut", stop)
+        train(run, tmp_path / "cut")
+    assert_same(tmp_path / "whole", tmp_path / "cut")
+    steps = [
+        [{key: line[key] for key in ("step", "epoch")} for line in read_metrics(tmp_path / name / "metrics.jsonl")
+         if line["kind"] == "validation" and "epoch" in line]
+        for name in ("whole", "cut")
+    ]  # fmt: skip
+    assert steps[0] == steps[1]
+
+
+def _stop_from_outside(run: object, out: Path, step: int) -> None:
+    def watch() -> None:
+        while not (out / "checkpoints").exists() or not step_directories(out / "checkpoints"):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        train(run, out)  # type: ignore[arg-type]
+    finally:
+        thread.join()
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
+    run = small_run(tmp_path)
+    train(run, tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    newest = step_directories(tmp_path / "cut" / "checkpoints")[-1]
+    damaged = newest / "weights-0-of-1.safetensors"
+    content = bytearray(damaged.read_bytes())
+    content[-1] ^= 1
+    damaged.write_bytes(content)
+    notes = Notes()
+    train(run, tmp_path / "cut", listener=notes)
+    assert any("hash is another one" in sentence for sentence in notes.sentences)
+    assert any("resumed at step 12 of 14" in sentence for sentence in notes.sentences)
+    assert_same(tmp_path / "whole", tmp_path / "cut")
+
+    for path in step_directories(tmp_path / "cut" / "checkpoints"):
+        (path / "manifest.json").write_text("{")
+    with pytest.raises(ModelError, match="none of its 2 checkpoints is whole"):
+        train(run, tmp_path / "cut")
+
+
+def test_another_run_does_not_take_a_directory_over(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    train(small_run(tmp_path), out)
+    with pytest.raises(ConfigError, match=r"training\.seed was 1 there and is 2 here"):
+        train(small_run(tmp_path, "training.seed=2"), out)
+    with pytest.raises(ConfigError, match=r"model\.d_model was 16 there and is 32 here"):
+        train(small_run(tmp_path, "model.d_model=32"), out)
+    (out / "run.json").unlink()
+    with pytest.raises(ConfigError, match="holds a model that no run made"):
+        train(small_run(tmp_path), out)
+
+
+def test_a_run_may_go_on_for_longer(tmp_path: Path) -> None:
+    train(small_run(tmp_path, "training.steps=6"), tmp_path / "out")
+    train(small_run(tmp_path, "checkpoints.every=3"), tmp_path / "out")
+    train(small_run(tmp_path), tmp_path / "whole")
+    assert_same(tmp_path / "out", tmp_path / "whole")
+    run = small_run(tmp_path, "schedule.kind=linear")
+    train(run, tmp_path / "linear")
+    with pytest.raises(ConfigError, match=r"training\.steps was 14"):
+        train(small_run(tmp_path, "schedule.kind=linear", "training.steps=20"), tmp_path / "linear")
+
+
+def test_other_data_is_noticed(tmp_path: Path) -> None:
+    for name, text in (("a", "one two\nthree\n"), ("b", "eins zwei\ndrei\n")):
+        (tmp_path / name).write_text(text)
+    corpus = 'data.train=[{kind="parallel", source="a", target="b"}]'
+    run = small_run(tmp_path, corpus, "training.steps=2", "data.valid=[]")
+    train(run, tmp_path / "out")
+    (tmp_path / "b").write_text("eins zwei\nvier\n")
+    with pytest.raises(ConfigError, match="trained on other data"):
+        train(run, tmp_path / "out")
+
+
+def test_steps_that_are_not_finite_are_left_out_and_ten_end_the_run(tmp_path: Path) -> None:
+    calls = iter(range(1, 100))
+
+    def sometimes(bad: set[int]) -> Loss:
+        def loss(model: Model, batch: Batch) -> Tensor:
+            value = cross_entropy()(model, batch)
+            return value * float("nan") if next(calls) in bad else value
+
+        return loss
+
+    notes = Notes()
+    out = train(small_run(tmp_path), tmp_path / "few", loss=sometimes({3, 4, 9}), listener=notes)
+    assert sum(report.skipped for report in notes.reports) == 3
+    assert all(torch.isfinite(tensor).all() for tensor in weights(out).values())
+
+    calls = iter(range(1, 100))
+    with pytest.raises(
+        DivergedError, match=r"in 10 steps in a row, up to step 12; the weights .*step-0000012"
+    ) as found:
+        train(small_run(tmp_path), tmp_path / "many", loss=sometimes(set(range(3, 100))))
+    assert found.value.exit_code == 5
+    kept = read_checkpoint(tmp_path / "many" / "checkpoints" / "step-0000012")
+    assert all(torch.isfinite(tensor).all() for tensor in kept.tensors["weights"].values())
+
+
+def test_a_full_disk_leaves_the_old_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = small_run(tmp_path)
+    train(run, tmp_path / "whole")
+    written = iter(range(100))
+    usage = shutil.disk_usage(tmp_path)
+
+    def full(path: object) -> object:
+        return usage._replace(free=10) if next(written) == 1 else usage
+
+    monkeypatch.setattr(shutil, "disk_usage", full)
+    with pytest.raises(NoSpaceError, match=r"0\.0 MB free; 0\.\d MB are needed"):
+        train(run, tmp_path / "cut")
+    assert [path.name for path in (tmp_path / "cut" / "checkpoints").iterdir()] == ["step-0000004"]
+    monkeypatch.undo()
+    train(run, tmp_path / "cut")
+    assert_same(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_disk_that_fills_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "save_file", no_room)
+    with pytest.raises(NoSpaceError, match="MB are needed"):
+        train(small_run(tmp_path), tmp_path / "out")
+    assert not list((tmp_path / "out" / "checkpoints").iterdir())
+
+
+def test_patience_ends_a_run(tmp_path: Path) -> None:
+    notes = Notes()
+    changes = ("validation.patience=2", "validation.every=2", "schedule.peak=1e-30", "training.steps=40")
+    train(small_run(tmp_path, *changes), tmp_path / "out", listener=notes)
+    assert [step for step, _, best in notes.judgements if best][:1] == [2]
+    assert len(notes.judgements) < 10
+
+
+def test_averages_are_means_of_snapshots(tmp_path: Path) -> None:
+    run = small_run(tmp_path, "averaging.kind=last", "averaging.count=2")
+    out = train(run, tmp_path / "out")
+    snapshots = step_directories(out / "snapshots")[-2:]
+    assert [path.name for path in snapshots] == ["step-0000012", "step-0000014"]
+    for name, tensor in weights(out).items():
+        expected = sum(weights(path)[name].double() for path in snapshots) / 2
+        torch.testing.assert_close(tensor, expected.float(), rtol=0, atol=0)
+
+
+def test_a_second_signal_leaves_at_once(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    program = (
+        "import os, signal\n"
+        "from regard.training.signals import stop_on_signals\n"
+        "with stop_on_signals() as stop:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    assert stop.signal == signal.SIGINT\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "print('still here')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (143, "")
+
+
+def test_a_directory_that_cannot_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ModelError, match="cannot be written to"):
+        train(small_run(tmp_path), tmp_path / "file" / "out")
+
+
+def test_state_is_json_and_safetensors(tmp_path: Path) -> None:
+    out = train(small_run(tmp_path), tmp_path / "out")
+    newest = step_directories(out / "checkpoints")[-1]
+    assert {path.suffix for path in newest.iterdir()} == {".json", ".safetensors"}
+    state = json.loads((newest / "state.json").read_text())
+    assert state["progress"]["step"] == 14
+    assert {"torch", "cpu", "threads", "precision", "processes"} == state["environment"].keys()

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check format docs bench bench-model clean
+.PHONY: help demo test test-slow check format docs bench bench-model clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -26,7 +26,10 @@ check: $(READY)  ## format, lint, types, layers
 	$(BIN)/lint-imports --no-logo
 
 test: check  ## the checks and all the tests
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-slow: $(READY)  ## the proofs that take minutes
+	$(BIN)/pytest -n 2 -m slow
 
 format: $(READY)  ## put the format right
 	$(BIN)/ruff format .

@@ -45,6 +45,10 @@ class StoppedError(RegardError):
         self.exit_code = 128 + signal
 
 
+class LostProcessError(RegardError):
+    """Another process of a run that is gone."""
+
+
 class DivergedError(RegardError):
     """Training whose losses or gradients are no longer numbers."""
 

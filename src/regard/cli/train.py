@@ -37,7 +37,6 @@ def train(
     directory = Path("runs") / path.stem if out is None else out
     with display() as listener:
         train_run(loaded, directory, listener=listener)
-    typer.echo(f"{directory}: trained", err=True)
 
 
 def run_file(run: str) -> Path:

@@ -1,10 +1,11 @@
 """The loss of the training recipe."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from regard.errors import InputError
 
@@ -32,8 +33,7 @@ def label_smoothed_cross_entropy(
         )
     if targets.is_floating_point() or targets.dtype == torch.bool:
         raise InputError(f"targets are token numbers and must be integers, got {targets.dtype}")
-    if not 0.0 <= smoothing < 1.0:
-        raise InputError(f"label smoothing is {smoothing}; it must be at least 0 and less than 1")
+    _check_smoothing(smoothing)
     if reduction not in ("mean", "sum", "none"):
         raise InputError(f"reduction is {reduction!r}; it is one of mean, sum, none")
     W = logits.size(-1)
@@ -54,3 +54,99 @@ def label_smoothed_cross_entropy(
         return losses.view(targets.shape)
     total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
     return total if reduction == "sum" else total / real.sum().clamp(min=1)
+
+
+def _check_smoothing(smoothing: float) -> None:
+    if not 0.0 <= smoothing < 1.0:
+        raise InputError(f"label smoothing is {smoothing}; it must be at least 0 and less than 1")
+
+
+_ROWS = 256  # of logits that are worked on at a time: few enough for the cache, enough for the matrix products
+
+
+def linear_cross_entropy(
+    states_RD: Tensor, weight_WD: Tensor, labels_R: Tensor, *, bias_W: Tensor | None = None, smoothing: float = 0.1
+) -> Tensor:
+    """Give the summed label-smoothed cross-entropy of the logits h·Wᵀ + b, without ever holding all of them.
+
+    >>> states, weight, labels = torch.randn(5, 4), torch.randn(9, 4), torch.randint(9, (5,))
+    >>> whole = label_smoothed_cross_entropy(states @ weight.T, labels, reduction="sum")
+    >>> torch.allclose(linear_cross_entropy(states, weight, labels), whole, atol=1e-4)
+    True
+
+    The logits of a few rows at a time, their softmax and their gradients stay in the processor's cache. Gradients are
+    computed on the way forward, so there are none of the second order. There is no padding: pass real rows alone.
+    """
+    if states_RD.dim() != 2 or labels_R.shape != states_RD.shape[:1]:
+        raise InputError(f"rows {tuple(states_RD.shape)} need one label each, got {tuple(labels_R.shape)}")
+    _check_smoothing(smoothing)
+    total: Tensor = _LinearCrossEntropy.apply(states_RD, weight_WD, bias_W, labels_R, smoothing)  # type: ignore[no-untyped-call]
+    return total
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """The gradient for the logits is softmax(z) - q, q the smoothed labels.
+
+    The uniform part of q is the same for every row, so it is taken out of the rows and added once, at the end: with
+    W̄ the sum of the weights over the vocabulary, it is ε/W · W̄ for each state, and ε/W · Σh for each weight.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, states_RD: Tensor, weight_WD: Tensor, bias_W: Tensor | None, labels_R: Tensor, smoothing: float
+    ) -> Tensor:
+        on_cpu = states_RD.device.type == "cpu"
+        product = torch.get_autocast_dtype("cpu") if on_cpu and torch.is_autocast_enabled("cpu") else weight_WD.dtype
+        wide = torch.promote_types(weight_WD.dtype, torch.float32)
+        uniform = smoothing / weight_WD.size(0)
+        states, weight = states_RD.detach().to(product), weight_WD.detach().to(product)
+        state_gradient = torch.empty_like(states_RD, dtype=weight_WD.dtype)
+        weight_gradient = torch.zeros_like(weight_WD)
+        bias_gradient = None if bias_W is None else torch.zeros_like(bias_W)
+        total = states.new_zeros((), dtype=wide)
+        for start in range(0, labels_R.size(0), _ROWS):
+            rows = slice(start, start + _ROWS)
+            at = labels_R[rows, None]
+            logits = (states[rows] @ weight.T if bias_W is None else torch.addmm(bias_W, states[rows], weight.T)).to(
+                wide
+            )
+            chances = logits.softmax(-1)
+            # -log p of the label, and of all others for the smoothed part: lse - z̄ = -log p_y + z_y - z̄.
+            total += _surprise(logits, chances, at) + smoothing * logits.gather(1, at).sum()
+            chances.scatter_add_(1, at, chances.new_full(at.shape, smoothing - 1.0))
+            if bias_gradient is not None:
+                bias_gradient += chances.sum(0)
+            change = chances.to(product)
+            state_gradient[rows] = change @ weight
+            weight_gradient += change.T @ states[rows]
+        total -= uniform * (states_RD.detach().sum(0) @ weight_WD.detach().sum(0)).to(wide)
+        if bias_W is not None:
+            total -= uniform * labels_R.size(0) * bias_W.detach().sum()
+        state_gradient -= uniform * weight_WD.detach().sum(0)
+        weight_gradient -= uniform * states_RD.detach().sum(0)
+        if bias_gradient is not None:
+            bias_gradient -= uniform * labels_R.size(0)
+        ctx.save_for_backward(state_gradient, weight_gradient, bias_gradient)
+        ctx.state_type = states_RD.dtype
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        states, weight, bias = ctx.saved_tensors
+        factor = outer[0].to(weight.dtype)
+        return (
+            (states * factor).to(ctx.state_type),
+            weight * factor,
+            None if bias is None else bias * factor,
+            None,
+            None,
+        )
+
+
+def _surprise(logits: Tensor, chances: Tensor, at: Tensor) -> Tensor:
+    """Sum -log p of the labels."""
+    likely = chances.gather(1, at)
+    if float(likely.min()) < 1e-30:  # too small for its logarithm: from the logits, then
+        return (logits.logsumexp(-1, keepdim=True) - logits.gather(1, at)).sum()
+    return -likely.log().sum()

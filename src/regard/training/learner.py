@@ -25,18 +25,18 @@ class Learner:
 
     def __init__(self, run: Run, config: TransformerConfig, processes: Processes, loss: Loss) -> None:
         self._settings, self._optimizer_settings = run.training, run.optimizer
-        self._processes, self._loss = processes, loss
+        self._processes = processes
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(run.training.seed)
             self.model = Transformer(config).train()
         if run.training.precision == "float64":
             self.model.double()
         self._sharded = run.training.sharded and processes.count > 1
-        self._callable: nn.Module = self.model
+        self._objective: nn.Module = _Objective(self.model, loss)
         if self._sharded:
-            _shard(self.model)
+            _shard(self.model, self._objective)
         elif processes.count > 1:
-            self._callable = nn.parallel.DistributedDataParallel(self.model)
+            self._objective = nn.parallel.DistributedDataParallel(self._objective)
         self._names = {parameter: name for name, parameter in self.model.named_parameters()}
         self._optimizer = torch.optim.AdamW(
             self.model.parameters(),
@@ -64,9 +64,9 @@ class Learner:
             share = batch.share(self._processes.rank, self._processes.count)
             with self._communicating(last=number == len(batches)), dropout_keyed_by(self._keys(step, share)):
                 with torch.autocast("cpu", torch.bfloat16, enabled=self._settings.precision == "bfloat16"):
-                    loss = self._loss(self._callable, share)
+                    loss = self._objective(share)
                 # Processes average their gradients; the sum is wanted.
-                (loss * (self._processes.count / tokens)).backward()  # type: ignore[no-untyped-call]
+                (loss * (self._processes.count / tokens)).backward()
             total += float(loss.detach())
         (total,) = self._processes.summed(total)
         return total / tokens, self._clipped_norm()
@@ -142,8 +142,8 @@ class Learner:
 
     def _communicating(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:
         # Processes add their gradients up once a step, with the last batch.
-        if isinstance(self._callable, nn.parallel.DistributedDataParallel) and not last:
-            return self._callable.no_sync()
+        if isinstance(self._objective, nn.parallel.DistributedDataParallel) and not last:
+            return self._objective.no_sync()
         return contextlib.nullcontext()
 
     def _clipped_norm(self) -> float:
@@ -152,13 +152,24 @@ class Learner:
         return float(_whole(norm))
 
 
-def _shard(model: Transformer) -> None:
+class _Objective(nn.Module):
+    """The loss as a module: what is shared between processes is gathered and reduced around its one call."""
+
+    def __init__(self, model: Transformer, loss: Loss) -> None:
+        super().__init__()
+        self.model, self._loss = model, loss
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self._loss(self.model, batch)
+
+
+def _shard(model: Transformer, objective: nn.Module) -> None:
     from torch.distributed.fsdp import fully_shard
 
     for stack in (model.encoder, model.decoder):
         for layer in _layers(stack):
             fully_shard(layer)
-    fully_shard(model)
+    fully_shard(objective)
 
 
 def _layers(stack: Any) -> Iterator[nn.Module]:

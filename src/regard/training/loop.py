@@ -38,7 +38,6 @@ from regard.training.signals import Stop
 from regard.training.validation import Judge
 
 _BAD_STEPS = 10  # in a row, before training gives up
-_REPORT_EVERY = 20  # steps
 
 
 @dataclass
@@ -191,7 +190,7 @@ class Trainer:
     def _after_step(self, *, epoch_ended: bool) -> None:
         step, every = self.step, self._run.validation.every
         judging = self._finished() or (epoch_ended if every is None else step % every == 0)
-        if step % _REPORT_EVERY == 0 or judging:
+        if step % self._run.training.report_every == 0 or judging:
             self._report()
         if judging:
             self._validate()

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 _PATIENCE = timedelta(hours=6)  # how long processes wait for one that encodes a corpus or validates
 
@@ -17,7 +19,12 @@ class Processes:
         self.count = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0")) if self.count > 1 else 0
         if self.count > 1 and not dist.is_initialized():
-            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=_PATIENCE)
+            store, _, _ = next(iter(rendezvous("env://", self.rank, self.count, timeout=_PATIENCE)))
+            # torchrun keeps its store when it starts processes again; without a prefix for each attempt they would
+            # find the addresses of those that were lost, and wait for them.
+            store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+            backend = "nccl" if torch.cuda.is_available() else "gloo"
+            dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.count, timeout=_PATIENCE)
 
     @property
     def first(self) -> bool:
@@ -52,6 +59,10 @@ class Processes:
         everyone: list[Any] = [None] * self.count
         dist.all_gather_object(everyone, value)
         return everyone
+
+    def lost(self, error: RuntimeError) -> bool:
+        """Say whether an error is that of a connection to another process, rather than of a computation."""
+        return isinstance(error, dist.DistError) or any(word in str(error) for word in ("gloo", "Gloo", "NCCL"))
 
     def leave(self) -> None:
         """Part in peace, so that no process reports the others as lost."""

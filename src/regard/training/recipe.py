@@ -100,6 +100,8 @@ class Training(Config):
     """How many threads a process computes with; as many as torch chooses unless given."""
     workers: Count = 0
     """How many processes prepare batches beside the one that trains."""
+    report_every: Size = 20
+    """How many steps a report is about."""
     sharded: Flag = False
     """Whether many processes share the weights between them (FSDP2), or each has them all (DDP)."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from regard.errors import ConfigError, ModelError, StoppedError
+from regard.errors import ConfigError, LostProcessError, ModelError, StoppedError
 from regard.files import read_json, replaced_file
 from regard.ops import byte_rate
 from regard.training.loop import Trainer
@@ -25,7 +25,7 @@ RUN_FILE = "run.json"
 # What may be another when a run is resumed: how long it goes, what is kept and shown, how it is computed.
 _FREE = {
     "data": {"cache"},
-    "training": {"steps", "epochs", "threads", "workers", "sharded"},
+    "training": {"steps", "epochs", "threads", "workers", "report_every", "sharded"},
     "checkpoints": {"every", "keep"},
     "validation": {"patience"},
 }
@@ -70,7 +70,14 @@ def train(
             trainer.finish()
             if processes.first:
                 write_card(directory, run)
+                listener.tell(f"{directory}: trained, {trainer.step:,} steps")
             processes.wait()
+    except RuntimeError as error:
+        if processes.count == 1 or not processes.lost(error):
+            raise
+        raise LostProcessError(
+            "another process of this run was lost; the same command goes on from the last checkpoint"
+        ) from None
     finally:
         processes.leave()
     return directory

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.ops import label_smoothed_cross_entropy
+from regard.ops import label_smoothed_cross_entropy, linear_cross_entropy
 
 
 def written_out(logits: Tensor, targets: Tensor, smoothing: float, pad_id: int | None) -> Tensor:
@@ -61,3 +61,34 @@ def test_bad_targets_are_told() -> None:
 def test_sums_do_not_overflow_in_half_precision() -> None:
     logits, targets = torch.zeros(8192, 5000, dtype=torch.float16), torch.ones(8192, dtype=torch.int64)
     assert abs(label_smoothed_cross_entropy(logits, targets).item() - 8.517) < 0.01
+
+
+@pytest.mark.parametrize("rows", [0, 3, 600])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_in_pieces_it_is_the_loss_of_all_logits(rows: int, smoothing: float, with_bias: bool) -> None:
+    W, D = 40, 6
+    states = torch.randn(rows, D, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(W, D, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(W, dtype=torch.float64, requires_grad=True) if with_bias else None
+    labels = torch.randint(W, (rows,))
+    found = linear_cross_entropy(states, weight, labels, bias_W=bias, smoothing=smoothing)
+    logits = torch.nn.functional.linear(states, weight, bias)
+    expected = label_smoothed_cross_entropy(logits, labels, smoothing=smoothing, reduction="sum")
+    torch.testing.assert_close(found, expected)
+    inputs = [states, weight] + ([bias] if bias is not None else [])
+    for mine, theirs in zip(
+        torch.autograd.grad(2 * found, inputs), torch.autograd.grad(2 * expected, inputs), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_labels_that_are_all_but_impossible_have_a_finite_loss() -> None:
+    weight = torch.tensor([[200.0], [-200.0]])
+    found = linear_cross_entropy(torch.ones(1, 1), weight, torch.tensor([1]), smoothing=0.0)
+    assert found.item() == pytest.approx(400.0)
+
+
+def test_rows_need_labels() -> None:
+    with pytest.raises(InputError, match=r"rows \(3, 4\) need one label each, got \(2,\)"):
+        linear_cross_entropy(torch.ones(3, 4), torch.ones(5, 4), torch.zeros(2, dtype=torch.int64))

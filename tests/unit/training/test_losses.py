@@ -1,13 +1,45 @@
+from collections.abc import Iterator
+
 import pytest
 import torch
 import torch.nn.functional as F
 
+from regard import Transformer, TransformerConfig, label_smoothed_cross_entropy
 from regard.training.examples import Batch
 from regard.training.losses import cross_entropy, r_drop
 
 
 def batch_of(labels: torch.Tensor) -> Batch:
     return Batch(labels, labels, labels, torch.arange(len(labels)), int((labels != 0).sum()))
+
+
+class Recited(Transformer):
+    """A model whose logits are given."""
+
+    def __init__(self, logits: Iterator[torch.Tensor]) -> None:
+        super().__init__(TransformerConfig.preset("tiny", vocab_size=5, d_model=4, d_ff=4))
+        self._logits = logits
+
+    def forward(self, source: torch.Tensor | None = None, target: torch.Tensor | None = None) -> torch.Tensor:
+        return next(self._logits)
+
+
+@pytest.mark.parametrize("output_bias", [False, True])
+def test_cross_entropy_is_that_of_the_models_logits(output_bias: bool) -> None:
+    config = TransformerConfig.preset("tiny", vocab_size=30, d_model=16, d_ff=16, output_bias=output_bias)
+    model = Transformer(config).double().eval()
+    labels = torch.randint(1, 30, (5, 6))
+    labels[2, 3:] = 0
+    batch = Batch(torch.randint(1, 30, (5, 4)), torch.randint(1, 30, (5, 6)), labels, torch.arange(5), 27)
+    found = cross_entropy(0.1)(model, batch)
+    logits = model(batch.source_BS, batch.target_BT)
+    expected = label_smoothed_cross_entropy(logits, labels, smoothing=0.1, pad_id=0, reduction="sum")
+    torch.testing.assert_close(found, expected)
+    parameters = list(model.parameters())
+    for mine, theirs in zip(
+        torch.autograd.grad(found, parameters), torch.autograd.grad(expected, parameters), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs)
 
 
 @pytest.mark.parametrize("rows", [3, 200])
@@ -17,8 +49,7 @@ def test_r_drop_is_its_formula(rows: int) -> None:
     labels = torch.randint(1, W, (rows, T))
     labels[0, 2:] = 0
     logits = [torch.randn(rows, T, W, dtype=torch.float64, requires_grad=True) for _ in range(2)]
-    passes = iter(logits)
-    found = r_drop(5.0, 0.1)(lambda source, target: next(passes), batch_of(labels))
+    found = r_drop(5.0, 0.1)(Recited(iter(logits)), batch_of(labels))
 
     real = labels != 0
     one, two = (x[real] for x in logits)
@@ -37,5 +68,5 @@ def test_r_drop_is_its_formula(rows: int) -> None:
 
 def test_passes_that_agree_cost_the_cross_entropy_alone() -> None:
     logits, labels = torch.randn(2, 3, 7), torch.randint(1, 7, (2, 3))
-    model = lambda source, target: logits  # noqa: E731
-    torch.testing.assert_close(r_drop(5.0)(model, batch_of(labels)), cross_entropy()(model, batch_of(labels)))
+    found = r_drop(5.0)(Recited(iter([logits, logits])), batch_of(labels))
+    torch.testing.assert_close(found, label_smoothed_cross_entropy(logits, labels, pad_id=0, reduction="sum"))

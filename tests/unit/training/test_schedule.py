@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -21,7 +22,7 @@ def test_up_in_a_line_then_down_to_the_floor(kind: str) -> None:
     assert rates[109] == pytest.approx(2.0 if kind == "constant" else 0.5)
     assert rates[119] == rates[109]
     assert rates[59] == pytest.approx({"cosine": 1.25, "linear": 1.25, "constant": 2.0}[kind])
-    assert all(later <= sooner for sooner, later in zip(rates[10:], rates[11:], strict=False))
+    assert all(later <= sooner for sooner, later in pairwise(rates[10:]))
 
 
 def test_no_warmup_and_no_step() -> None:

@@ -17,7 +17,7 @@ from regard.errors import ConfigError, DivergedError, ModelError, NoSpaceError, 
 from regard.training import checkpoints
 from regard.training.checkpoints import read_checkpoint, step_directories
 from regard.training.examples import Batch
-from regard.training.losses import Loss, Model, cross_entropy
+from regard.training.losses import Loss, cross_entropy
 from regard.training.reports import read_metrics
 from tests.unit.training.runs import Notes, small_run
 
@@ -39,7 +39,7 @@ def stopping_at(step: int, number: int = signal.SIGTERM) -> Loss:
     """Ask for an end in the middle of a step."""
     calls = iter(range(1, 10**6))
 
-    def loss(model: Model, batch: Batch) -> Tensor:
+    def loss(model: Transformer, batch: Batch) -> Tensor:
         if next(calls) == step:
             os.kill(os.getpid(), number)
         return cross_entropy()(model, batch)
@@ -176,7 +176,7 @@ def test_steps_that_are_not_finite_are_left_out_and_ten_end_the_run(tmp_path: Pa
     calls = iter(range(1, 100))
 
     def sometimes(bad: set[int]) -> Loss:
-        def loss(model: Model, batch: Batch) -> Tensor:
+        def loss(model: Transformer, batch: Batch) -> Tensor:
             value = cross_entropy()(model, batch)
             return value * float("nan") if next(calls) in bad else value
 
@@ -239,7 +239,7 @@ def test_averages_are_means_of_snapshots(tmp_path: Path) -> None:
     snapshots = step_directories(out / "snapshots")[-2:]
     assert [path.name for path in snapshots] == ["step-0000012", "step-0000014"]
     for name, tensor in weights(out).items():
-        expected = sum(weights(path)[name].double() for path in snapshots) / 2
+        expected = torch.stack([weights(path)[name].double() for path in snapshots]).mean(0)
         torch.testing.assert_close(tensor, expected.float(), rtol=0, atol=0)
 
 

@@ -61,7 +61,7 @@ def _check_smoothing(smoothing: float) -> None:
         raise InputError(f"label smoothing is {smoothing}; it must be at least 0 and less than 1")
 
 
-_ROWS = 256  # of logits that are worked on at a time: few enough for the cache, enough for the matrix products
+_ROWS = 512  # of logits that are worked on at a time: few enough for the cache, enough for the matrix products
 
 
 def linear_cross_entropy(

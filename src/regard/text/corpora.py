@@ -1,5 +1,6 @@
 """Where pairs of texts come from: two parallel files, columns of a table, fields of JSON lines; plain or gzip."""
 
+import codecs
 import gzip
 import json
 from abc import abstractmethod
@@ -121,6 +122,8 @@ def read_lines(path: Path) -> Iterator[str]:
         # Lines end at \n alone: other separators of Unicode's belong to the text, and would shift parallel files.
         with gzip.open(path, "rb") if compressed else path.open("rb") as file:
             for line in file:
+                if number == 0:
+                    line = line.removeprefix(codecs.BOM_UTF8)  # some editors mark a file so; it is no text
                 yield line.rstrip(b"\r\n").decode("utf-8")
                 number += 1
     except FileNotFoundError:

@@ -59,3 +59,8 @@ def test_parallel_files_of_different_lengths_are_told(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("1\n2\n3\n")
     with pytest.raises(DataError, match=r"a ends after line 2, .*b goes on"):
         list(ParallelFiles(source=tmp_path / "a", target=tmp_path / "b").pairs())
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "marked").write_bytes(b"\xef\xbb\xbfone\n\xef\xbb\xbftwo\n")
+    assert list(read_lines(tmp_path / "marked")) == ["one", "\ufefftwo"]

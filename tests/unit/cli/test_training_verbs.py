@@ -1,0 +1,165 @@
+"""The verbs around training, called as the command line calls them."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.cli import main
+from regard.training.checkpoints import step_directories
+from tests.unit.training.runs import SMALL
+
+SHARED = Path(__file__).parents[3].parent / "shared" / "data"
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
+    monkeypatch.setattr(sys, "argv", ["regard", *map(str, arguments)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    return int(left.value.code or 0)
+
+
+@pytest.fixture(autouse=True)
+def _allocator_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verbs change how this process allocates memory; the other tests should not live with that."""
+    monkeypatch.setattr("regard.training.machine.keep_memory", lambda: True)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("verbs")
+    (directory / "run.toml").write_text(SMALL.replace("every = 6", 'every = 5\nmetric = "chrf"'))
+    monkeypatch = pytest.MonkeyPatch()
+    changes = ("--set", "averaging.kind=last", "--set", "averaging.count=3")
+    assert call(monkeypatch, "train", directory / "run.toml", "--out", directory / "out", *changes) == 0
+    monkeypatch.undo()
+    torch.set_num_threads(1)
+    return directory / "out"
+
+
+def test_evaluate_prints_the_score_with_its_signature(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "evaluate", trained) == 0
+    assert "chrF2 = " in capsys.readouterr().out
+    assert call(monkeypatch, "evaluate", trained, "--metric", "bleu", "--beam", "2") == 0
+    told = capsys.readouterr().out
+    assert "perplexity" in told
+    assert "signature nrefs:1|case:mixed" in told
+    snapshot = step_directories(trained / "snapshots")[0]
+    assert call(monkeypatch, "evaluate", snapshot, "--run", trained) == 0
+    assert call(monkeypatch, "evaluate", snapshot) == 4
+    assert "run.json is missing" in capsys.readouterr().err
+
+
+def test_average(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "average", trained, "--last", "2", "-o", tmp_path / "last") == 0
+    assert call(monkeypatch, "average", trained, "--best", "2", "-o", tmp_path / "best") == 0
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {p.name for p in (tmp_path / "last").iterdir()}
+    snapshots = step_directories(trained / "snapshots")
+    assert call(monkeypatch, "average", *snapshots[-2:], "-o", tmp_path / "named") == 0
+    named, last = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("named", "last"))
+    assert named == last
+    capsys.readouterr()
+    assert call(monkeypatch, "average", trained, "--last", "9", "-o", tmp_path / "many") == 2
+    assert "9 snapshots were asked for" in capsys.readouterr().err
+    assert call(monkeypatch, "average", trained, "--last", "1", "-o", tmp_path / "last") == 2
+    assert call(monkeypatch, "average", tmp_path, "--last", "1", "-o", tmp_path / "none") == 4
+
+
+def test_plot(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    assert call(monkeypatch, "plot", trained, "-o", tmp_path / "curves.png") == 0
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert call(monkeypatch, "plot", trained, "-o", tmp_path / "curves.txt") == 2
+    assert call(monkeypatch, "plot", tmp_path) == 4
+    assert "metrics.jsonl is missing" in capsys.readouterr().err
+
+
+def test_dry_run_predicts_without_leaving_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.toml").write_text(SMALL)
+    assert call(monkeypatch, "train", tmp_path / "run.toml", "--dry-run", "--out", tmp_path / "out") == 0
+    told = capsys.readouterr().out
+    for expected in ("parameters", "peak memory", "time per step", "time in all"):
+        assert expected in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "doctor") == 0
+    told = capsys.readouterr().out
+    for expected in ("processor", "from bytes", "bfloat16", "gloo", "free here"):
+        assert expected in told
+
+
+def test_train_says_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.toml").write_text(SMALL)
+    for arguments, code, says in (
+        ((tmp_path / "none.toml",), 2, "none.toml is missing"),
+        (("no-recipe",), 2, "neither a file nor one of the recipes: dates"),
+        ((tmp_path / "run.toml", "--set", "training.sede=1"), 2, "did you mean seed?"),
+        ((tmp_path / "run.toml", "--set", "tokenizer.source=no.json"), 4, "no.json is missing"),
+    ):
+        assert call(monkeypatch, "train", *arguments, "--out", tmp_path / "out") == code
+        assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "says"),
+    [
+        (b"a\nb\n", b"x\n", "b ends after line 1"),
+        (b"a\xff\n", b"x\n", "a, line 1 is not UTF-8"),
+        (b"", b"", "there are no pairs"),
+        (b"\n \n", b"x\ny\n", "there are no pairs"),
+    ],
+)
+def test_bad_data(
+    source: bytes,
+    target: bytes,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "run.toml").write_text(SMALL)
+    (tmp_path / "a").write_bytes(source)
+    (tmp_path / "b").write_bytes(target)
+    corpus = 'data.train=[{kind="parallel", source="a", target="b"}]'
+    assert call(monkeypatch, "train", tmp_path / "run.toml", "--set", corpus, "--out", tmp_path / "out") == 3
+    assert says in capsys.readouterr().err
+
+
+def test_odd_but_good_data_is_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A byte order mark, carriage returns, NUL, an empty line and a very long one."""
+    (tmp_path / "run.toml").write_text(SMALL)
+    long = b"word " * 50_000
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbfone\r\ntw\x00o\r\n\r\n" + long + b"\nlast")
+    (tmp_path / "b").write_bytes(b"eins\nzwei\ndrei\nvier\nletzte")
+    corpus = 'data.train=[{kind="parallel", source="a", target="b"}]'
+    changes = ("--set", corpus, "--set", "training.steps=3", "--set", "data.valid=[]")
+    assert call(monkeypatch, "train", tmp_path / "run.toml", *changes, "--out", tmp_path / "out") == 0
+    told = capsys.readouterr().err
+    assert "training: 3 pairs; 1 with an empty side left out; 1 longer than data.max_length 256 left out" in told
+
+
+def test_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "data", "list") == 0
+    assert "tatoeba-de-en" in capsys.readouterr().out
+    assert call(monkeypatch, "data", "get", "nothing") == 2
+    if not SHARED.exists():
+        pytest.skip("the shared data is not here")
+    source = SHARED / "multi30k" / "raw"
+    assert call(monkeypatch, "data", "get", "multi30k", "--from", source, "--out", tmp_path / "m") == 0
+    assert "research only" in capsys.readouterr().err
+    assert len((tmp_path / "m" / "train.de").read_text().splitlines()) == 29_000

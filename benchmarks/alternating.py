@@ -24,6 +24,7 @@ class Contestant:
     name: str
     arguments: list[str]
     environment: dict[str, str] = field(default_factory=dict)
+    python: str = sys.executable
     rounds: list[dict[str, float]] = field(default_factory=list)
 
     def median(self, measure: str) -> float:
@@ -43,7 +44,7 @@ def alternate(contestants: list[Contestant], rounds: int, threads: int) -> None:
         for contestant in contestants[turn:] + contestants[:turn]:
             environment = {**os.environ, "OMP_NUM_THREADS": str(threads), **contestant.environment}
             result = subprocess.run(
-                [sys.executable, "-m", *contestant.arguments],
+                [contestant.python, "-m", *contestant.arguments],
                 env=environment,
                 capture_output=True,
                 text=True,

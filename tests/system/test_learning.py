@@ -1,8 +1,16 @@
 """The model learns."""
 
 import time
+from pathlib import Path
+
+import pytest
+import torch
 
 from examples.reverse import exact_match, learn
+from regard import recipes, train
+from regard.text import Dates
+from regard.training import Run
+from regard.training.evaluation import evaluate_run
 
 
 def test_reversing_a_sequence_is_learned_in_a_minute() -> None:
@@ -10,3 +18,17 @@ def test_reversing_a_sequence_is_learned_in_a_minute() -> None:
     model = learn()
     assert exact_match(model) > 0.99
     assert time.perf_counter() - started < 60
+
+
+@pytest.mark.slow
+def test_dates_are_read_in_a_dozen_languages(tmp_path: Path) -> None:
+    """The recipe that ships, on days that neither training nor validation has seen."""
+    torch.set_num_threads(2)
+    started = time.perf_counter()
+    out = train(Run.load(recipes.path_of("dates"), [f"data.cache='{tmp_path}'"]), tmp_path / "dates")
+    assert time.perf_counter() - started < 180
+    unseen = Dates(part="test", count=2000)
+    found = evaluate_run(out, out, corpora=(unseen,), metric="exact").score
+    torch.set_num_threads(1)
+    assert found is not None
+    assert found.value > 99.0

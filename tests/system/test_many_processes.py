@@ -74,6 +74,16 @@ def test_shared_weights_go_on_with_another_number_of_processes(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("sharded", ["false", "true"])
+def test_a_batch_of_fewer_rows_than_processes(tmp_path: Path, sharded: str) -> None:
+    """Some processes have nothing to do, and still take part."""
+    few = ("training.precision=float64", "training.batch_tokens=30", "training.steps=6")
+    train(1, tmp_path, "one", *few)
+    train(3, tmp_path, "three", *few, f"training.sharded={sharded}")
+    for name, tensor in weights(tmp_path / "one").items():
+        torch.testing.assert_close(weights(tmp_path / "three")[name], tensor, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("sharded", ["false", "true"])
 def test_a_lost_process_is_replaced_and_nothing_is_lost(tmp_path: Path, sharded: str) -> None:
     changes = (
         f"training.sharded={sharded}",

@@ -1,9 +1,13 @@
 """`regard train`: from a run file to a model."""
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from regard.training.reports import Listener
 
 
 def train(
@@ -17,6 +21,7 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say how large, how long and how much memory, from two steps.")
     ] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write the numbers for TensorBoard, too.")] = False,
 ) -> None:
     """Train a model; the same command goes on where it was stopped."""
     # Before torch allocates anything: memory that is kept is not faulted in again.
@@ -35,7 +40,13 @@ def train(
         typer.echo(forecast(loaded).text())
         return
     directory = Path("runs") / path.stem if out is None else out
-    with display() as listener:
+    with display() as shown:
+        listener: Listener = shown
+        if tensorboard and os.environ.get("RANK", "0") == "0":
+            from regard.training.reports import Several
+            from regard.training.tensorboard import TensorBoard
+
+            listener = Several(shown, TensorBoard(directory / "tensorboard"))
         train_run(loaded, directory, listener=listener)
 
 
@@ -45,7 +56,7 @@ def run_file(run: str) -> Path:
     from regard.errors import ConfigError
 
     path = Path(run)
-    if path.exists() or path.suffix == ".toml":
+    if path.is_file() or path.suffix == ".toml":
         return path
     if run not in recipes.names():
         raise ConfigError(f"{run} is neither a file nor one of the recipes: {', '.join(recipes.names())}")

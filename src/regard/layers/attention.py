@@ -1,7 +1,10 @@
 """Multi-head attention: every head projects, attends and is mixed back into the model."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, NamedTuple, overload
 
+import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
@@ -129,12 +132,15 @@ class MultiHeadAttention(nn.Module):
         query_BHTK = _split_heads(self.query(query_BTD), self.num_heads)
         rate = self.dropout if self.training else 0.0
         weights_BHTS = None
-        if return_weights:
-            heads_BHTV, weights_BHTS = attention(
-                query_BHTK, *key_value, mask, bias=bias, dropout=rate, return_weights=True
-            )
-        else:
-            heads_BHTV = attention(query_BHTK, *key_value, mask, bias=bias, dropout=rate)
+        with _single_precision(query_BHTK) as single:
+            if single:
+                query_BHTK, key_value = query_BHTK.float(), KeyValue(*(x.float() for x in key_value))
+            if return_weights:
+                heads_BHTV, weights_BHTS = attention(
+                    query_BHTK, *key_value, mask, bias=bias, dropout=rate, return_weights=True
+                )
+            else:
+                heads_BHTV = attention(query_BHTK, *key_value, mask, bias=bias, dropout=rate)
         return Attended(self.output(heads_BHTV.transpose(1, 2).flatten(2)), weights_BHTS)
 
     def _check_width(self, name: str, x: Tensor) -> None:
@@ -167,6 +173,16 @@ def head_width(d_model: int, num_heads: int, name: str, given: int | None) -> in
 def _split_heads(x_BTX: Tensor, heads: int) -> Tensor:
     B, T, X = x_BTX.shape
     return x_BTX.view(B, T, heads, X // heads).transpose(1, 2)
+
+
+@contextmanager
+def _single_precision(query_BHTK: Tensor) -> Iterator[bool]:
+    """Leave autocast for attention on the CPU, where the fused kernel's way back is very slow in bfloat16."""
+    if query_BHTK.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+        with torch.autocast("cpu", enabled=False):
+            yield True
+    else:
+        yield False
 
 
 def _with_causal(mask: Mask | Tensor | None, causal: bool) -> Mask | Tensor | None:

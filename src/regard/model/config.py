@@ -92,9 +92,9 @@ class TransformerConfig(Config):
     """On the hidden layer of the feed-forward."""
 
     @classmethod
-    def preset(cls, name: str, **changes: Any) -> Self:
+    def preset(cls, name: str, /, **changes: Any) -> Self:
         """Give one of the presets, tiny, small, base or big, with the changes asked for."""
-        if name not in _PRESETS:
+        if not isinstance(name, str) or name not in _PRESETS:
             raise ConfigError(f"preset {name!r} is not known; it is one of {', '.join(_PRESETS)}")
         return cls(**{**_PRESETS[name], **changes})
 

@@ -45,6 +45,8 @@ def decode(
     config = model.config
     if config.bos_id is None or config.eos_id is None:
         raise InputError("the model's config has no bos_id and eos_id; a search needs to know where to start and end")
+    # The start takes a position too, and a learned table has an end.
+    longest = config.max_positions - config.position_offset - 1 if config.positions == "learned" else 10**9
     order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
     found: dict[int, Hypothesis] = {}
     first = 0
@@ -56,7 +58,7 @@ def decode(
         rows = ModelDecoding(model, padded([sources[index] for index in chosen], config.pad_id))
         best = beam_search(
             rows,
-            limits=[2 * len(sources[index]) + 10 for index in chosen],
+            limits=[min(2 * len(sources[index]) + 10, longest) for index in chosen],
             beam=beam,
             start=config.bos_id,
             end=config.eos_id,

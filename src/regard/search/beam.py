@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from regard.errors import InputError
+from regard.errors import InputError, ModelError
 
 
 class Decoding(Protocol):
@@ -71,6 +71,8 @@ def beam_search(
         totals_BX = (scores_BN.view(-1, 1) + logs_RW).view(len(alive), N * W)
         # Twice as many as go on: at most one end a beam can be among them.
         best_BX, at_BX = totals_BX.topk(min(2 * N, totals_BX.size(1)), dim=1)
+        if bool(best_BX.isnan().any()):
+            raise ModelError("the model's log-probabilities are not numbers; its weights have diverged")
         going, rows, words, scores = [], [], [], []
         for place, (sentence, values, indices) in enumerate(zip(alive, best_BX.tolist(), at_BX.tolist(), strict=True)):
             onward = []

@@ -3,6 +3,7 @@
 import codecs
 import gzip
 import json
+import zlib
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -98,6 +99,8 @@ class JsonLines(Corpus):
                 content = json.loads(line)
             except json.JSONDecodeError as error:
                 raise DataError(f"{self.path}, line {number} is not JSON: {error.msg}") from None
+            except (ValueError, RecursionError) as error:  # numbers without end, brackets without end
+                raise DataError(f"{self.path}, line {number} is not JSON that can be read: {error}") from None
             yield self._field(content, self.source_field, number), self._field(content, self.target_field, number)
 
     def files(self) -> list[Path]:
@@ -110,6 +113,12 @@ class JsonLines(Corpus):
         value = content[name]
         if not isinstance(value, str):
             raise DataError(f"{self.path}, line {number}: field {name!r} is {type(value).__name__}, not text")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise DataError(
+                f"{self.path}, line {number}: field {name!r} has half a character (a lone surrogate)"
+            ) from None
         return value
 
 
@@ -130,5 +139,5 @@ def read_lines(path: Path) -> Iterator[str]:
         raise DataError(f"{path} is missing") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}, line {number + 1} is not UTF-8: byte {error.start + 1} is wrong") from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read after line {number}: {error}") from None

@@ -8,6 +8,7 @@ import shutil
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -64,9 +65,9 @@ def _from_network(file: PublishedFile, out: Path, tell: Tell) -> bytes:
         raise DataError(f"{file.name} is not published by itself; take it from disk with --from DIR")
     part = out / f".{file.name}.part"
     _download(file.url, part, tell)
-    content = _unpacked(part.read_bytes(), file.member, Path(file.url))
-    part.unlink()
-    return content
+    content = part.read_bytes()
+    part.unlink()  # before it is opened: what cannot be is to be downloaded anew
+    return _unpacked(content, file.member, Path(file.url))
 
 
 def _download(url: str, part: Path, tell: Tell) -> None:
@@ -103,7 +104,7 @@ def _unpacked(content: bytes, member: str | None, origin: Path) -> bytes:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 return archive.read(member)
         return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-    except (zipfile.BadZipFile, KeyError, OSError, EOFError) as error:
+    except (zipfile.BadZipFile, KeyError, OSError, EOFError, zlib.error) as error:
         raise DataError(f"{origin} cannot be unpacked: {error}") from None
 
 

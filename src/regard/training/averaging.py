@@ -41,9 +41,12 @@ def chosen_snapshots(run: Path, count: int, *, best: bool) -> list[Path]:
     steps = sorted(found)
     if best:
         values = {line["step"]: validation_value(line) for line in read_metrics(run / METRICS) if is_validation(line)}
-        steps = [step for step in steps if step in values]
-        steps.sort(key=lambda step: (-values[step], step))
-        return [found[step] for step in sorted(steps[:count])]
+        ranked = sorted(values, key=lambda step: (-values[step], step))[:count]
+        if gone := [step for step in ranked if step not in found]:
+            raise InputError(
+                f"the snapshot of step {gone[0]} is no longer there; averaging.kind = 'best' keeps the best"
+            )
+        return [found[step] for step in sorted(ranked)]
     return [found[step] for step in steps[-count:]]
 
 

@@ -4,7 +4,7 @@
                             state.json        step, position in the data, scores, what it ran on
                             weights-0-of-1.safetensors, moments-0-of-1.safetensors
 
-Where many processes share the weights, each writes its own part, and the manifest says which rows a part holds.
+Where many processes share the weights, each writes its own part: some rows of every tensor, in the order of the processes.
 """
 
 import hashlib
@@ -98,7 +98,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     for name in sorted(manifest["files"], key=_part_number):
         if name.endswith(".safetensors"):
             parts.setdefault(name.split("-")[0], []).append(_load(path / name))
-    return Checkpoint(path, state, {kind: _joined(pieces, state) for kind, pieces in parts.items()})
+    return Checkpoint(path, state, {kind: _joined(pieces) for kind, pieces in parts.items()})
 
 
 def newest_whole(parent: Path, tell: Callable[[str], None]) -> Checkpoint | None:
@@ -128,6 +128,12 @@ def remove_after(parent: Path, step: int) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def remove_unfinished(parent: Path) -> None:
+    """Remove what a killed process was in the middle of writing."""
+    for path in parent.glob(".step-*.writing-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def _check_hash(path: Path, expected: object) -> None:
     try:
         found = _hash(path)
@@ -155,7 +161,7 @@ def _part_number(name: str) -> tuple[str, int]:
     return kind, int(number) if number.isdigit() else 0
 
 
-def _joined(pieces: list[Tensors], state: Mapping[str, Any]) -> Tensors:
+def _joined(pieces: list[Tensors]) -> Tensors:
     """Put the parts of many processes together: each holds some rows of every tensor, in the order of the processes.
 
     What is not shared out by rows (a single number) is the same in all of them.

@@ -168,6 +168,8 @@ class StepLoader:
     def _plan(self, epoch: int) -> list[list[Indices]]:
         if self._planned is None or self._planned[0] != epoch:
             batches = self._examples.plan(budget=self._budget, seed=self._seed, epoch=epoch)
+            if not batches:
+                raise DataError(f"epoch {epoch} has no pairs: the weights of its corpora are too small for their sizes")
             every = self._accumulate
             self._planned = epoch, [batches[start : start + every] for start in range(0, len(batches), every)]
         return self._planned[1]

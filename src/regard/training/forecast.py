@@ -5,14 +5,18 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from regard.training.examples import Batch
+import torch
+
+from regard.training.examples import Batch, Position, StepLoader
 from regard.training.learner import Learner
-from regard.training.losses import cross_entropy, r_drop
+from regard.training.losses import loss_of
 from regard.training.preparation import prepare
 from regard.training.processes import Processes
 from regard.training.recipe import Run
+from regard.training.schedule import total_steps
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,11 @@ def forecast(run: Run) -> Forecast:
     with tempfile.TemporaryDirectory() as beside:
         prepared = prepare(run, Path(beside), lambda _: None)
     training = run.training
-    loss = r_drop(training.r_drop, training.label_smoothing) if training.r_drop else cross_entropy()
-    learner = Learner(run, prepared.model, Processes(), loss)
-    plan = prepared.train.plan(budget=training.batch_tokens, seed=training.seed, epoch=0)
-    steps_in_epoch = -(-len(plan) // training.accumulate)
-    limits = [limit for limit in (training.steps, (training.epochs or 0) * steps_in_epoch) if limit]
-    batches = [prepared.train.batch(part) for part in plan[:200]]
+    if training.threads is not None:
+        torch.set_num_threads(training.threads)
+    learner = Learner(run, prepared.model, Processes(), loss_of(training))
+    loader = StepLoader(prepared.train, budget=training.batch_tokens, accumulate=1, seed=training.seed)
+    batches = [batch for _, (batch,) in islice(loader.steps_from(Position()), 200)]
     batches.sort(key=_size)
     _timed(learner, batches[-1], 1)
     middle = batches[len(batches) // 2]
@@ -61,7 +64,7 @@ def forecast(run: Run) -> Forecast:
         parameters=sum(parameter.numel() for parameter in learner.model.parameters()),
         memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
         seconds_per_step=per_token * tokens * training.accumulate,
-        steps=min(limits),
+        steps=total_steps(run, -(-loader.steps_in(0) // training.accumulate)),
         tokens_per_second=1 / per_token,
     )
 

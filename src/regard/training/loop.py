@@ -3,7 +3,6 @@
 import math
 import shutil
 import time
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,16 @@ from regard.errors import ConfigError, DivergedError
 from regard.files import new_directory
 from regard.model import Transformer
 from regard.model.directory import load_tensors, write_model_directory
-from regard.training.averaging import average
+from regard.training.averaging import average, chosen_snapshots
 from regard.training.checkpoints import (
     CHECKPOINTS,
     SNAPSHOTS,
+    Checkpoint,
     finish,
     newest_whole,
     prune,
     remove_after,
+    remove_unfinished,
     step_directories,
     step_name,
     step_of,
@@ -27,46 +28,18 @@ from regard.training.checkpoints import (
 )
 from regard.training.examples import Batch, Cuts, Position, StepLoader
 from regard.training.learner import Learner
-from regard.training.losses import Loss, cross_entropy, r_drop
+from regard.training.losses import Loss, loss_of
 from regard.training.machine import differences, environment
 from regard.training.preparation import Prepared
 from regard.training.processes import Processes
+from regard.training.progress import Progress, Recent
 from regard.training.recipe import Run
-from regard.training.reports import Listener, Metrics, StepReport
-from regard.training.schedule import learning_rate
+from regard.training.reports import Listener, Metrics
+from regard.training.schedule import learning_rate, total_steps
 from regard.training.signals import Stop
 from regard.training.validation import Judge
 
 _BAD_STEPS = 10  # in a row, before training gives up
-
-
-@dataclass
-class Progress:
-    """How far a run is: all of its state that is not a tensor."""
-
-    step: int = 0
-    position: Position = field(default_factory=Position)
-    seconds: float = 0.0
-    bad_steps: int = 0
-    """Steps in a row that were not finite."""
-    scores: dict[int, float] = field(default_factory=dict)
-    """The value of each validation, by its step; higher is better."""
-
-    @property
-    def best(self) -> int | None:
-        """The step with the best value; of equals, the first."""
-        return max(self.scores, key=lambda step: (self.scores[step], -step)) if self.scores else None
-
-    def content(self) -> dict[str, Any]:
-        """Give it as JSON holds it."""
-        return asdict(self)
-
-    @classmethod
-    def of(cls, content: dict[str, Any]) -> "Progress":
-        """Read it from JSON."""
-        fields = {key: content[key] for key in ("step", "seconds", "bad_steps")}
-        scores = {int(step): value for step, value in content["scores"].items()}
-        return cls(**fields, position=Position(**content["position"]), scores=scores)
 
 
 class Trainer:
@@ -79,7 +52,7 @@ class Trainer:
         self._listener, self._metrics = listener, Metrics(out)
         self._progress = Progress()
         training = run.training
-        self._learner = Learner(run, prepared.model, processes, loss or _loss_of(run))
+        self._learner = Learner(run, prepared.model, processes, loss or loss_of(training))
         cuts = Cuts.of(prepared.source, prepared.target, training.subword_dropout, seed=training.seed)
         self._loader = StepLoader(
             prepared.train,
@@ -89,15 +62,17 @@ class Trainer:
             cuts=cuts,
             workers=training.workers,
         )
-        self.total = _total_steps(run, self._loader)
-        self._environment = environment(precision=training.precision, processes=processes.count)
+        self.total = total_steps(run, self._loader.steps_in(0))
+        self._environment = environment(
+            precision=training.precision, processes=processes.count, sharded=self._learner.sharded
+        )
         self._judge: Judge | None = None
         if prepared.valid is not None and processes.first:
             self._judge = Judge(
                 run.validation, prepared.valid, run.data.valid, prepared.target, budget=training.batch_tokens
             )
             self._judged_model = Transformer(prepared.model)
-        self._recent = _Recent()
+        self._recent = Recent()
 
     @property
     def step(self) -> int:
@@ -107,19 +82,24 @@ class Trainer:
     def resume(self) -> None:
         """Go on from the newest whole checkpoint, if there is one."""
         found = newest_whole(self._out / CHECKPOINTS, self._listener.tell)
-        if found is None:
-            return
+        if found is not None:
+            self._go_on_from(found)
+        steps = self._processes.gathered(self.step)
+        if len(set(steps)) > 1:
+            raise ConfigError(f"processes would go on from steps {steps}; {self._out} must be one directory for all")
+        if self._processes.first:  # what a run that was killed made after its last state will be made again
+            for kind in (CHECKPOINTS, SNAPSHOTS):
+                remove_after(self._out / kind, self.step)
+                remove_unfinished(self._out / kind)
+            self._metrics.forget_after(self.step)
+
+    def _go_on_from(self, found: Checkpoint) -> None:
         if found.state["data"] != self._prepared.fingerprints:
             raise ConfigError(
                 f"{self._out} was trained on other data, or with other tokenizers, than the run names now"
             )
         self._learner.load(found.tensors, found.path)
         self._progress = Progress.of(found.state["progress"])
-        self._processes.wait()
-        if self._processes.first:
-            for kind in (CHECKPOINTS, SNAPSHOTS):
-                remove_after(self._out / kind, self.step)
-            self._metrics.forget_after(self.step)
         self._listener.tell(f"resumed at step {self.step:,} of {self.total:,}")
         if changed := differences(found.state["environment"], self._environment):
             self._listener.tell(f"results may differ in the last bits from a run without a pause: {'; '.join(changed)}")
@@ -136,16 +116,16 @@ class Trainer:
                 self._after_step(epoch_ended=after.step == 0)
                 if self._finished():
                     break
-        if self._last_saved() != self.step:
-            self._save()
+        self._save()
         return True
 
     def finish(self) -> None:
         """Write the model that the run ends with into its directory."""
         kind = self._run.averaging.kind
         if kind in ("last", "best"):
-            snapshots = self._chosen_snapshots()
             if self._processes.first:
+                count = min(self._run.averaging.count, len(step_directories(self._out / SNAPSHOTS)))
+                snapshots = chosen_snapshots(self._out, count, best=kind == "best")
                 config, tensors = average(snapshots)
                 write_model_directory(self._out, config, tensors)
                 steps = ", ".join(f"{step_of(path):,}" for path in snapshots)
@@ -236,14 +216,6 @@ class Trainer:
         best = ranked[: averaging.count if averaging.kind == "best" else 1]
         prune(self._out / SNAPSHOTS, averaging.count if averaging.kind == "last" else 1, frozenset(best))
 
-    def _chosen_snapshots(self) -> list[Path]:
-        directories = {step_of(path): path for path in step_directories(self._out / SNAPSHOTS)}
-        count = self._run.averaging.count
-        if self._run.averaging.kind == "last":
-            return list(directories.values())[-count:]
-        ranked = sorted(self._progress.scores, key=lambda step: (-self._progress.scores[step], step))
-        return [directories[step] for step in sorted(ranked[:count])]
-
     def _stopping(self, stop: Stop) -> bool:
         # Asked together, so that all processes stop at the same step.
         (asked,) = self._processes.summed(float(stop.signal is not None))
@@ -262,11 +234,10 @@ class Trainer:
             "data": self._prepared.fingerprints,
             "environment": self._environment,
         }
-        tensors = self._learner.tensors()
         if self._learner.sharded:
             self._save_parts(parent, state)
         elif self._processes.first:
-            write_checkpoint(parent, self.step, state, tensors)
+            write_checkpoint(parent, self.step, state, self._learner.tensors())
         self._processes.wait()
         if self._processes.first:
             prune(parent, self._run.checkpoints.keep)
@@ -285,40 +256,3 @@ class Trainer:
         else:
             fresh = Path(processes.from_first(None))
             processes.gathered(write_parts(fresh, parts, rank=processes.rank, processes=processes.count))
-
-
-class _Recent:
-    """What happened since the last report."""
-
-    def start(self) -> None:
-        self._losses: list[float] = []
-        self._norm = self._rate = 0.0
-        self._tokens = self._skipped = 0
-        self._began = time.perf_counter()
-
-    def add(self, loss: float, norm: float, rate: float, tokens: int, good: bool) -> None:
-        if good:
-            self._losses.append(loss)
-        self._skipped += not good
-        self._norm, self._rate = norm, rate
-        self._tokens += tokens
-
-    def report(self, step: int, epoch: float, seconds: float) -> StepReport:
-        loss = sum(self._losses) / len(self._losses) if self._losses else float("nan")
-        speed = self._tokens / (time.perf_counter() - self._began)
-        report = StepReport(step, epoch, loss, self._rate, self._norm, speed, seconds, self._skipped)
-        self.start()
-        return report
-
-
-def _loss_of(run: Run) -> Loss:
-    smoothing, alpha = run.training.label_smoothing, run.training.r_drop
-    return r_drop(alpha, smoothing) if alpha > 0.0 else cross_entropy(smoothing)
-
-
-def _total_steps(run: Run, loader: StepLoader) -> int:
-    """How many steps the run has, if nothing stops it sooner; epochs are counted as if all were like the first."""
-    limits = [run.training.steps] if run.training.steps is not None else []
-    if run.training.epochs is not None:
-        limits.append(run.training.epochs * loader.steps_in(0))
-    return min(limits)

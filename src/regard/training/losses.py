@@ -9,6 +9,7 @@ from torch import Tensor
 from regard.model import Transformer
 from regard.ops import linear_cross_entropy
 from regard.training.examples import Batch
+from regard.training.recipe import Training
 
 Loss = Callable[[Transformer, Batch], Tensor]
 """The loss of a batch, summed over its target tokens; the loop divides by the tokens of the whole step."""
@@ -47,6 +48,13 @@ def r_drop(alpha: float, smoothing: float = 0.1, pad_id: int = 0) -> Loss:
         return summed
 
     return loss
+
+
+def loss_of(training: Training) -> Loss:
+    """Give the loss that a run's settings ask for."""
+    if training.r_drop > 0.0:
+        return r_drop(training.r_drop, training.label_smoothing)
+    return cross_entropy(training.label_smoothing)
 
 
 class _TwoPasses(torch.autograd.Function):

@@ -49,7 +49,7 @@ def cpu_name() -> str:
     return names[0] if names else platform.machine()
 
 
-def environment(*, precision: str, processes: int) -> dict[str, Any]:
+def environment(*, precision: str, processes: int, sharded: bool) -> dict[str, Any]:
     """Name all that bit-identical results depend on beside the run itself."""
     return {
         "torch": str(torch.__version__),
@@ -57,6 +57,7 @@ def environment(*, precision: str, processes: int) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "precision": precision,
         "processes": processes,
+        "sharded": sharded,
     }
 
 

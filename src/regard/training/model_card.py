@@ -14,7 +14,7 @@ GENERATION = "generation.json"
 def write_card(out: Path, run: Run) -> None:
     """Write `README.md`, and `generation.json` with how the model was made to write."""
     with replaced_file(out / GENERATION) as fresh:
-        content = {"beam": max(run.validation.beam, 1), "length_penalty": 1.0}
+        content = {"beam": max(run.validation.beam, 1), "length_penalty": run.validation.length_penalty}
         fresh.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     with replaced_file(out / "README.md") as fresh:
         fresh.write_text(_card(out, run), encoding="utf-8")

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from regard.errors import DataError, InputError
+from regard.errors import ConfigError, DataError, InputError
 from regard.model import TransformerConfig
 from regard.text import EncodedCorpus, Tokenizer, encode_corpus
 from regard.text.corpora import Corpus
+from regard.text.tokenizer import END, PAD, START
 from regard.training.examples import Examples
 from regard.training.recipe import Data, Run, cache_directory
 
@@ -28,7 +29,7 @@ class Prepared:
     train: Examples
     valid: Examples | None
     fingerprints: list[str]
-    """The content of each training corpus under these tokenizers."""
+    """The content of each corpus under these tokenizers."""
 
 
 def prepare(run: Run, out: Path, tell: Tell) -> Prepared:
@@ -38,7 +39,8 @@ def prepare(run: Run, out: Path, tell: Tell) -> Prepared:
     _report("training", train, run, tell)
     valid = None
     if run.data.valid:
-        valid, _ = encoded_examples(run.data.valid, source, target, run.data)
+        valid, more = encoded_examples(run.data.valid, source, target, run.data)
+        fingerprints += more
         _report("validation", valid, run, tell)
     model = run.model_config_for(source.vocab_size, target.vocab_size)
     return Prepared(source, target, model, train, valid, fingerprints)
@@ -50,10 +52,15 @@ def tokenizers(run: Run, out: Path, tell: Tell) -> tuple[Tokenizer, Tokenizer]:
     target_path, source_path = out / TOKENIZER, out / SOURCE_TOKENIZER
     if target_path.exists():
         target = Tokenizer.load(target_path)
-        return (Tokenizer.load(source_path) if source_path.exists() else target), target
+        source = Tokenizer.load(source_path) if source_path.exists() else target
+        if settings.source is not None and Tokenizer.load(settings.source).to_json() != source.to_json():
+            raise ConfigError(f"{out} was made with another tokenizer than {settings.source}; choose another directory")
+        return source, target
     if settings.source is not None:
         source = Tokenizer.load(settings.source)
         target = source if settings.target is None else Tokenizer.load(settings.target)
+        for path, tokenizer in ((settings.source, source), (settings.target or settings.source, target)):
+            _check_special(tokenizer, path)
         _check_tags(source, run, settings.source)
     elif settings.shared:
         source = target = _trained(run, (0, 1), tell)
@@ -75,6 +82,17 @@ def _trained(run: Run, sides: tuple[int, ...], tell: Tell) -> Tokenizer:
     which = "both sides" if len(sides) == 2 else "the target" if sides == (1,) else "the source"
     tell(f"tokenizer for {which}: {settings.kind}, {tokenizer.vocab_size:,} tokens")
     return tokenizer
+
+
+def _check_special(tokenizer: Tokenizer, path: Path) -> None:
+    for number, token in enumerate((PAD, START, END)):
+        try:
+            found: int | None = tokenizer.number(token)
+        except InputError:
+            found = None
+        if found != number:
+            state = "is missing" if found is None else f"has number {found}"
+            raise DataError(f"{path}: its {token} {state}; {PAD}, {START} and {END} must be 0, 1 and 2")
 
 
 def _check_tags(source: Tokenizer, run: Run, path: Path) -> None:

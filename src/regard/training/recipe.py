@@ -27,7 +27,7 @@ class Data(Config):
     valid: tuple[AnyCorpus, ...] = ()
     """What the model is judged by while it trains; choices are made on this, never on a test set."""
     max_length: Size = 256
-    """Pairs with a side of more tokens than this are left out of training; how many is said."""
+    """Pairs with a side of more tokens than this, its end and tag counted, are left out of training and counted."""
     cache: Path | None = None
     """Where encoded corpora are kept, found again by their content; the user's cache directory unless given."""
 
@@ -115,6 +115,8 @@ class Validation(Config):
     """What decides which is best: the loss per token, or the score of what the model writes."""
     beam: Size = 1
     """How wide the search for it is."""
+    length_penalty: Annotated[float, Field(ge=0.0)] = 1.0
+    """The power of the length that scores are divided by: the higher, the longer what is written."""
     patience: Size | None = None
     """Stop after so many validations without a new best."""
 
@@ -175,7 +177,7 @@ class Run(Config):
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} cannot be read: {error}") from None
         try:
-            return cls.from_toml(text, changes=changes, base=path.parent)
+            return cls.from_toml(text, changes=changes, base=path.parent.absolute())
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
 

@@ -56,6 +56,28 @@ class Silent:
         """Let it pass."""
 
 
+class Several:
+    """Passes on what it hears to several listeners."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self._listeners = listeners
+
+    def tell(self, text: str) -> None:
+        """Pass a sentence on."""
+        for listener in self._listeners:
+            listener.tell(text)
+
+    def stepped(self, report: StepReport, total: int) -> None:
+        """Pass steps on."""
+        for listener in self._listeners:
+            listener.stepped(report, total)
+
+    def judged(self, step: int, judgement: Judgement, best: bool) -> None:
+        """Pass a validation on."""
+        for listener in self._listeners:
+            listener.judged(step, judgement, best)
+
+
 class Metrics:
     """`metrics.jsonl`: a line for each report, in the order of the steps."""
 

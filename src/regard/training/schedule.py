@@ -3,7 +3,7 @@
 import math
 
 from regard.errors import InputError
-from regard.training.recipe import Schedule
+from regard.training.recipe import Run, Schedule
 
 
 def learning_rate(schedule: Schedule, step: int, *, d_model: int, total: int) -> float:
@@ -30,3 +30,11 @@ def learning_rate(schedule: Schedule, step: int, *, d_model: int, total: int) ->
     gone = min(1.0, (step - warmup) / max(1, total - warmup))
     left = 1.0 - gone if schedule.kind == "linear" else (1.0 + math.cos(math.pi * gone)) / 2
     return peak * (schedule.floor + (1.0 - schedule.floor) * left)
+
+
+def total_steps(run: Run, steps_in_epoch: int) -> int:
+    """How many steps a run has, if nothing stops it sooner; epochs are counted as if all were like the first."""
+    limits = [run.training.steps] if run.training.steps is not None else []
+    if run.training.epochs is not None:
+        limits.append(run.training.epochs * steps_in_epoch)
+    return min(limits)

@@ -54,7 +54,9 @@ class Judge:
     def write(self, model: Transformer) -> list[str]:
         """Give what the model writes for each source."""
         sources = [self._examples.pair(example)[0] for example in range(len(self._examples))]
-        return [self._target.decode(found.tokens) for found in decode(model, sources, beam=self._settings.beam)]
+        settings = self._settings
+        written = decode(model, sources, beam=settings.beam, length_penalty=settings.length_penalty)
+        return [self._target.decode(found.tokens) for found in written]
 
     @torch.no_grad()
     def _loss(self, model: Transformer) -> float:

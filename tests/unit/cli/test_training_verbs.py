@@ -163,3 +163,16 @@ def test_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert call(monkeypatch, "data", "get", "multi30k", "--from", source, "--out", tmp_path / "m") == 0
     assert "research only" in capsys.readouterr().err
     assert len((tmp_path / "m" / "train.de").read_text().splitlines()) == 29_000
+
+
+def test_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.toml").write_text(SMALL)
+    code = call(monkeypatch, "train", tmp_path / "run.toml", "--tensorboard", "--out", tmp_path / "out")
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError:
+        assert code == 2
+        assert "pip install 'regard[tensorboard]'" in capsys.readouterr().err
+    else:
+        assert code == 0
+        assert list((tmp_path / "out" / "tensorboard").glob("events*"))

@@ -16,7 +16,7 @@ class Toy:
     """Log-probabilities that depend on the sentence and on all tokens so far."""
 
     def __init__(self, sentences: list[int]) -> None:
-        self.rows = [(sentence, (START,)) for sentence in sentences]
+        self.rows: list[tuple[int, tuple[int, ...]]] = [(sentence, (START,)) for sentence in sentences]
         self.fresh = True
 
     def step(self, tokens_R: Tensor) -> Tensor:
@@ -36,11 +36,12 @@ def logs(sentence: int, seen: tuple[int, ...]) -> Tensor:
 
 def score(sentence: int, tokens: tuple[int, ...], penalty: float) -> float:
     """The log-probability of a whole sequence over its length, the end counted."""
-    total, seen = 0.0, (START,)
+    total = 0.0
+    seen: tuple[int, ...] = (START,)
     for token in (*tokens, END):
         total += float(logs(sentence, seen)[token])
         seen = (*seen, token)
-    return total / (len(tokens) + 1) ** penalty
+    return float(total / (len(tokens) + 1) ** penalty)
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
@@ -64,7 +65,8 @@ def test_a_beam_as_wide_as_the_space_finds_the_best(penalty: float) -> None:
 def test_greedy_takes_the_likeliest_each_time_and_stops_at_its_limit() -> None:
     found = beam_search(Toy([1, 2, 3]), limits=[4, 0, 2], beam=1, start=START, end=END)
     for sentence, limit, (best,) in zip((1, 2, 3), (4, 0, 2), found, strict=True):
-        seen, expected = (START,), []
+        seen: tuple[int, ...] = (START,)
+        expected: list[int] = []
         while len(expected) < limit and int(logs(sentence, seen).argmax()) != END:
             expected.append(int(logs(sentence, seen).argmax()))
             seen = (*seen, expected[-1])

@@ -7,6 +7,7 @@ from pydantic import TypeAdapter
 from regard import ConfigError
 from regard.errors import DataError
 from regard.text import AnyCorpus, JsonLines, ParallelFiles, TabSeparated
+from regard.text.corpora import read_lines
 
 
 def test_each_kind_reads_the_same_pairs_plain_or_compressed(tmp_path: Path) -> None:

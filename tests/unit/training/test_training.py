@@ -272,4 +272,30 @@ def test_state_is_json_and_safetensors(tmp_path: Path) -> None:
     assert {path.suffix for path in newest.iterdir()} == {".json", ".safetensors"}
     state = json.loads((newest / "state.json").read_text())
     assert state["progress"]["step"] == 14
-    assert {"torch", "cpu", "threads", "precision", "processes"} == state["environment"].keys()
+    assert {"torch", "cpu", "threads", "precision", "processes", "sharded"} == state["environment"].keys()
+
+
+def test_bfloat16_learns_what_float32_does(tmp_path: Path) -> None:
+    losses = []
+    for precision in ("float32", "bfloat16"):
+        notes = Notes()
+        changes = (f"training.precision={precision}", "training.steps=40", "validation.every=40")
+        out = train(small_run(tmp_path, *changes), tmp_path / precision, listener=notes)
+        losses.append(notes.judgements[-1][1].loss)
+        assert all(tensor.dtype == torch.float32 for tensor in weights(out).values())
+    assert losses[0] < 5.5
+    assert losses[1] == pytest.approx(losses[0], abs=0.05)
+
+
+def test_a_loss_of_ones_own(tmp_path: Path) -> None:
+    """The model is handed over whole: this one is trained to say nothing but ends."""
+
+    def only_ends(model: Transformer, batch: Batch) -> Tensor:
+        logits = model(batch.source_BS, batch.target_BT)
+        return -logits.log_softmax(-1)[..., 2].sum()
+
+    notes = Notes()
+    train(
+        small_run(tmp_path, "training.steps=30", "schedule.peak=1e-2"), tmp_path / "out", loss=only_ends, listener=notes
+    )
+    assert notes.reports[-1].loss < notes.reports[0].loss

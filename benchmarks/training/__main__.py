@@ -1,0 +1,88 @@
+"""`make bench-training`: writes benchmarks/results/training-DATE.md."""
+
+import datetime
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.alternating import KEEP_MEMORY, Contestant, alternate, machine, ratios
+from benchmarks.environments import PEERS, python_of
+from benchmarks.training.measure import SIZES, make_batches
+
+ROUNDS = 3
+NAMES = {
+    "torch": "torch.nn.Transformer",
+    "marian": "Hugging Face Marian",
+    "joeynmt": "Joey NMT 2.3",
+    "eole": "eole 0.6",
+}
+
+
+def main() -> None:
+    """Run everyone at both sizes and write the tables."""
+    threads = len(os.sched_getaffinity(0))
+    lines = [
+        f"# Training, {datetime.date.today().isoformat()}",
+        "",
+        "`make bench-training` made this file. " + machine() + f"; {threads} threads.",
+        "",
+        "Whole training steps (forward, label-smoothed cross-entropy, backward, clipping, Adam) on the same batches of",
+        "sentences as long as Multi30k's, post-norm, nothing dropped from attention weights and hidden layers, tied",
+        "embeddings. Fresh processes in turns, each peer in an environment of its own. Target tokens a second without",
+        "padding: medians of the rounds (slowest-fastest). `ratio`: how many times as fast regard is, the median of the",
+        "rounds' own ratios. regard sets its allocator by itself; `kept`: the peer is given the same settings;",
+        "`bfloat16`: and autocast too (one round).",
+    ]
+    with tempfile.TemporaryDirectory() as directory:
+        for size_name, size in SIZES.items():
+            batches = Path(directory) / f"{size_name}.npz"
+            make_batches(size, batches)
+            lines += _table(size_name, batches, threads)
+    path = Path(__file__).parent.parent / "results" / f"training-{datetime.date.today().isoformat()}.md"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(path.read_text(encoding="utf-8"), file=sys.stdout)
+
+
+def _table(size_name: str, batches: Path, threads: int) -> list[str]:
+    size = SIZES[size_name]
+    root = str(Path(__file__).parents[2])
+
+    def contestant(name: str, label: str, environment: dict[str, str]) -> Contestant:
+        python = sys.executable if name == "regard" else python_of(name)
+        arguments = [f"benchmarks.training.with_{name}", size_name, str(batches)]
+        return Contestant(f"{size_name} {name} {label}", arguments, {"PYTHONPATH": root, **environment}, python)
+
+    ours = contestant("regard", "", {})
+    default = {peer: contestant(peer, "default", {}) for peer in PEERS}
+    kept = {peer: contestant(peer, "kept", dict(KEEP_MEMORY)) for peer in PEERS}
+    alternate([ours, *default.values(), *kept.values()], ROUNDS, threads)
+    half = {peer: contestant(peer, "bfloat16", {**KEEP_MEMORY, "BENCH_BFLOAT16": "1"}) for peer in PEERS}
+    alternate([*half.values()], 1, threads)
+    lines = [
+        "",
+        f"## {size_name}: {size.layers}+{size.layers} layers, d_model {size.d_model}, d_ff {size.d_ff}, "
+        f"vocabulary {size.vocab:,}, dropout {size.dropout}, {size.batch_tokens:,} tokens a batch",
+        "",
+        f"regard: {_speed(ours)} target tokens/s",
+        "",
+        "| peer | tokens/s | ratio | kept: tokens/s | ratio | bfloat16: tokens/s | ratio |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for peer in PEERS:
+        cells = [NAMES[peer]]
+        for column in (default[peer], kept[peer]):
+            middle, low, high = ratios(ours, column, "seconds")
+            cells += [_speed(column), f"{middle:.2f} ({low:.2f}-{high:.2f})"]
+        cells += [_speed(half[peer]), f"{half[peer].median('seconds') / ours.median('seconds'):.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _speed(contestant: Contestant) -> str:
+    speeds = sorted(1000 / row["seconds"] for row in contestant.rounds)
+    return f"{1000 / contestant.median('seconds'):,.0f} ({speeds[0]:,.0f}-{speeds[-1]:,.0f})"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""regard's own step, as `regard train` takes it."""
+
+from regard.training.machine import keep_memory
+
+keep_memory()
+
+import torch  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+from benchmarks.training.measure import BETAS, CLIP, EPS, PAD, RATE, SMOOTHING, Size, Step, run  # noqa: E402
+from regard.training import Run  # noqa: E402
+from regard.training.examples import Batch  # noqa: E402
+from regard.training.learner import Learner  # noqa: E402
+from regard.training.losses import cross_entropy  # noqa: E402
+from regard.training.processes import Processes  # noqa: E402
+
+
+def make_step(size: Size) -> Step:
+    """Build the model and its learner from a run."""
+    settings = Run.model_validate(
+        {
+            "data": {"train": [{"kind": "dates"}]},
+            "model": {
+                "d_model": size.d_model,
+                "d_ff": size.d_ff,
+                "num_heads": size.heads,
+                "encoder_layers": size.layers,
+                "decoder_layers": size.layers,
+                "dropout": size.dropout,
+            },
+            "optimizer": {"betas": BETAS, "eps": EPS, "clip": CLIP},
+        }
+    )
+    learner = Learner(
+        settings, settings.model_config_for(size.vocab, size.vocab), Processes(), cross_entropy(SMOOTHING)
+    )
+    number = 0
+
+    def step(source: Tensor, target: Tensor, labels: Tensor) -> None:
+        nonlocal number
+        number += 1
+        batch = Batch(source, target, labels, torch.arange(len(source)), int((labels != PAD).sum()))
+        learner.gradients(number, [batch])
+        learner.step(RATE, number)
+
+    return step
+
+
+if __name__ == "__main__":
+    run(make_step)

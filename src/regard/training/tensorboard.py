@@ -1,0 +1,33 @@
+"""The numbers of a run for TensorBoard, beside `metrics.jsonl`."""
+
+from pathlib import Path
+
+from regard.errors import InputError
+from regard.training.reports import StepReport
+from regard.training.validation import Judgement
+
+
+class TensorBoard:
+    """A listener that writes event files into a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        try:
+            from torch.utils.tensorboard.writer import SummaryWriter
+        except ImportError:
+            raise InputError("--tensorboard needs the tensorboard package: pip install 'regard[tensorboard]'") from None
+        self._writer = SummaryWriter(str(directory))  # type: ignore[no-untyped-call]
+
+    def tell(self, text: str) -> None:
+        """Leave sentences to others."""
+
+    def stepped(self, report: StepReport, total: int) -> None:
+        """Write the numbers of some steps."""
+        for name in ("loss", "learning_rate", "gradient_norm", "tokens_per_second"):
+            self._writer.add_scalar(f"training/{name}", getattr(report, name), report.step)  # type: ignore[no-untyped-call]
+
+    def judged(self, step: int, judgement: Judgement, best: bool) -> None:
+        """Write what validation found."""
+        self._writer.add_scalar("validation/loss", judgement.loss, step)  # type: ignore[no-untyped-call]
+        if judgement.score is not None:
+            self._writer.add_scalar("validation/score", judgement.score.value, step)  # type: ignore[no-untyped-call]
+        self._writer.flush()  # type: ignore[no-untyped-call]

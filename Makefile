@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-slow check format docs bench bench-model bench-training clean
+.PHONY: help demo test test-slow check format docs bench bench-model bench-training bench-encoding clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -38,13 +38,16 @@ format: $(READY)  ## put the format right
 docs: $(READY)  ## draw the pictures of the documentation
 	$(BIN)/python docs/pictures.py
 
-bench: bench-model bench-training  ## all benchmarks, results into benchmarks/results
+bench: bench-model bench-training bench-encoding  ## all benchmarks, results into benchmarks/results
 
 bench-model: $(READY)  ## a training step and attention, beside torch's and Hugging Face's
 	$(BIN)/python -m benchmarks.model
 
 bench-training: $(READY)  ## target tokens a second, beside torch, Hugging Face, Joey NMT and eole
 	$(BIN)/python -m benchmarks.training
+
+bench-encoding: $(READY)  ## corpora into token shards, beside the tokenizers library; DATA=FILE.tsv
+	$(BIN)/python -m benchmarks.encoding $(DATA)
 
 clean:  ## remove the virtual environment and the caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

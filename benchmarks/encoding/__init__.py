@@ -1,0 +1,1 @@
+"""How fast corpora are encoded, beside the tokenizers library itself."""

@@ -30,8 +30,8 @@ def main() -> None:
         "Whole training steps (forward, label-smoothed cross-entropy, backward, clipping, Adam) on the same batches of",
         "sentences as long as Multi30k's, post-norm, nothing dropped from attention weights and hidden layers, tied",
         "embeddings. Fresh processes in turns, each peer in an environment of its own. Target tokens a second without",
-        "padding: medians of the rounds (slowest-fastest). `ratio`: how many times as fast regard is, the median of the",
-        "rounds' own ratios. regard sets its allocator by itself; `kept`: the peer is given the same settings;",
+        "padding: medians of the rounds (slowest-fastest). `ratio`: how many times as fast regard is, the median of",
+        "the rounds' own ratios. regard sets its allocator by itself; `kept`: the peer is given the same settings;",
         "`bfloat16`: and autocast too (one round).",
     ]
     with tempfile.TemporaryDirectory() as directory:

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,7 +18,7 @@ from regard.text.corpora import Corpus, Pair
 from regard.text.tokenizer import Tokenizer
 
 FORMAT = 1
-_CHUNK = 20_000  # pairs encoded at a time: enough to keep all cores busy, little enough to forget about
+_CHUNK = 10_000  # pairs encoded at a time: enough to keep all cores busy, little enough to forget about
 
 
 class TokenColumn:
@@ -74,17 +76,35 @@ def _write(corpus: Corpus, source: Tokenizer, target: Tokenizer, path: Path) -> 
     dtype = "uint16" if max(source.vocab_size, target.vocab_size) <= 2**16 else "uint32"
     count = skipped = 0
     with _SideWriter(path, "source", dtype) as sources, _SideWriter(path, "target", dtype) as targets:
-        for chunk in _chunks(corpus.pairs()):
-            kept = [(a, b) for a, b in chunk if a.strip() and b.strip()]
-            skipped += len(chunk) - len(kept)
-            count += len(kept)
-            sources.write(source.encode_batch([a for a, _ in kept]))
-            targets.write(target.encode_batch([b for _, b in kept]))
+        for read, encoded_source, encoded_target in _encoded(corpus, source, target):
+            skipped += read - len(encoded_source)
+            count += len(encoded_source)
+            sources.write(encoded_source)
+            targets.write(encoded_target)
     if count == 0:
         files = ", ".join(map(str, corpus.files()))
         raise DataError(f"{files}: there are no pairs with text on both sides")
     content = {"format": FORMAT, "dtype": dtype, "pairs": count, "skipped": skipped}
     (path / "manifest.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+
+def _encoded(
+    corpus: Corpus, source: Tokenizer, target: Tokenizer
+) -> Iterator[tuple[int, list[list[int]], list[list[int]]]]:
+    """Give the sequences of one chunk after the other, and how many pairs it had; the next is encoded meanwhile."""
+
+    def encode(chunk: list[Pair]) -> tuple[int, list[list[int]], list[list[int]]]:
+        kept = [(a, b) for a, b in chunk if a.strip() and b.strip()]
+        return len(chunk), source.encode_batch([a for a, _ in kept]), target.encode_batch([b for _, b in kept])
+
+    with ThreadPoolExecutor(max_workers=2) as workers:
+        ahead: deque[Future[tuple[int, list[list[int]], list[list[int]]]]] = deque()
+        for chunk in _chunks(corpus.pairs()):
+            ahead.append(workers.submit(encode, chunk))
+            if len(ahead) > 2:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
 
 
 class _SideWriter:

@@ -4,7 +4,7 @@
                             state.json        step, position in the data, scores, what it ran on
                             weights-0-of-1.safetensors, moments-0-of-1.safetensors
 
-Where many processes share the weights, each writes its own part: some rows of every tensor, in the order of the processes.
+Where many processes share the weights, each writes its own part: some rows of every tensor, in the processes' order.
 """
 
 import hashlib

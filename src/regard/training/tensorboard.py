@@ -15,7 +15,7 @@ class TensorBoard:
             from torch.utils.tensorboard.writer import SummaryWriter
         except ImportError:
             raise InputError("--tensorboard needs the tensorboard package: pip install 'regard[tensorboard]'") from None
-        self._writer = SummaryWriter(str(directory))  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(directory))
 
     def tell(self, text: str) -> None:
         """Leave sentences to others."""
@@ -23,11 +23,11 @@ class TensorBoard:
     def stepped(self, report: StepReport, total: int) -> None:
         """Write the numbers of some steps."""
         for name in ("loss", "learning_rate", "gradient_norm", "tokens_per_second"):
-            self._writer.add_scalar(f"training/{name}", getattr(report, name), report.step)  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(f"training/{name}", getattr(report, name), report.step)
 
     def judged(self, step: int, judgement: Judgement, best: bool) -> None:
         """Write what validation found."""
-        self._writer.add_scalar("validation/loss", judgement.loss, step)  # type: ignore[no-untyped-call]
+        self._writer.add_scalar("validation/loss", judgement.loss, step)
         if judgement.score is not None:
-            self._writer.add_scalar("validation/score", judgement.score.value, step)  # type: ignore[no-untyped-call]
-        self._writer.flush()  # type: ignore[no-untyped-call]
+            self._writer.add_scalar("validation/score", judgement.score.value, step)
+        self._writer.flush()

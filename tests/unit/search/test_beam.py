@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.errors import InputError
+from regard.errors import InputError, ModelError
 from regard.search import beam_search
 
 W, START, END = 5, 0, 1
@@ -86,3 +86,13 @@ def test_sentences_do_not_depend_on_their_neighbours(beam: int) -> None:
 def test_a_beam_needs_a_width() -> None:
     with pytest.raises(InputError, match="beam is 0"):
         beam_search(Toy([1]), limits=[1], beam=0, start=START, end=END)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_what_is_not_a_number_ends_the_search(beam: int) -> None:
+    class Broken(Toy):
+        def step(self, tokens_R: Tensor) -> Tensor:
+            return torch.full((len(self.rows), W), torch.nan)
+
+    with pytest.raises(ModelError, match="not numbers"):
+        beam_search(Broken([1]), limits=[5], beam=beam, start=START, end=END)

@@ -65,3 +65,25 @@ def test_parallel_files_of_different_lengths_are_told(tmp_path: Path) -> None:
 def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "marked").write_bytes(b"\xef\xbb\xbfone\n\xef\xbb\xbftwo\n")
     assert list(read_lines(tmp_path / "marked")) == ["one", "\ufefftwo"]
+
+
+def test_a_damaged_archive_is_said(tmp_path: Path) -> None:
+    whole = bytearray(gzip.compress(b"".join(b"line %d\n" % number for number in range(10_000))))
+    whole[len(whole) // 2] ^= 0xFF
+    (tmp_path / "bad.gz").write_bytes(whole)
+    with pytest.raises(DataError, match=r"bad\.gz cannot be read after line"):
+        list(read_lines(tmp_path / "bad.gz"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"a": "\\ud83d", "b": "x"}', "half a character"),
+        ("[" * 200_000, "line 1 is not JSON"),
+        ('{"a": ' + "9" * 5000 + "}", "line 1 is not JSON that can be read"),
+    ],
+)
+def test_json_that_is_odd(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text(text + "\n")
+    with pytest.raises(DataError, match=says):
+        list(JsonLines(path=tmp_path / "x.jsonl", source_field="a", target_field="b").pairs())

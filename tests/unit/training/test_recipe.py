@@ -41,6 +41,8 @@ def test_vocabularies_apart() -> None:
         ("schedule.peak=nan", "peak is nan"),
         ("model.dmodel=3", "dmodel is not a key it knows; did you mean d_model"),
         ("model.preset=giant", "'giant' is not known"),
+        ("model.preset=[1]", "not known"),
+        ("model.name=x", "name is not a key it knows"),
         ("model.vocab_size=9", "follows from the tokenizer"),
         ("model.decoder_layers=0", "a model that writes"),
         ("model.encoder_layers=0", "a model that reads"),

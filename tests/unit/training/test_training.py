@@ -13,8 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 from regard import Transformer, train
-from regard.errors import ConfigError, DivergedError, ModelError, NoSpaceError, StoppedError
-from regard.training import checkpoints
+from regard.errors import ConfigError, DataError, DivergedError, ModelError, NoSpaceError, StoppedError
+from regard.text import Tokenizer
+from regard.training import Run, checkpoints
 from regard.training.checkpoints import read_checkpoint, step_directories
 from regard.training.examples import Batch
 from regard.training.losses import Loss, cross_entropy
@@ -292,10 +293,51 @@ def test_a_loss_of_ones_own(tmp_path: Path) -> None:
 
     def only_ends(model: Transformer, batch: Batch) -> Tensor:
         logits = model(batch.source_BS, batch.target_BT)
-        return -logits.log_softmax(-1)[..., 2].sum()
+        ends: Tensor = logits.log_softmax(-1)[..., 2]
+        return -ends.sum()
 
     notes = Notes()
     train(
         small_run(tmp_path, "training.steps=30", "schedule.peak=1e-2"), tmp_path / "out", loss=only_ends, listener=notes
     )
     assert notes.reports[-1].loss < notes.reports[0].loss
+
+
+def test_a_tokenizer_with_other_special_numbers_is_refused(tmp_path: Path) -> None:
+    """Padding that is not 0 would be attended to and counted."""
+    content = json.loads(Tokenizer.train(["a b c"], kind="words", vocab_size=20).to_json())
+    vocabulary = content["model"]["vocab"]
+    vocabulary["<pad>"], vocabulary["<s>"] = 1, 0
+    for token in content["added_tokens"]:
+        token["id"] = vocabulary[token["content"]]
+    (tmp_path / "other.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"its <pad> has number 1; <pad>, <s> and </s> must be 0, 1 and 2"):
+        train(small_run(tmp_path, "tokenizer.source=other.json"), tmp_path / "out")
+
+
+def test_another_tokenizer_does_not_go_unnoticed(tmp_path: Path) -> None:
+    for name, text in (("a", "one two"), ("b", "three four")):
+        Tokenizer.train([text], vocab_size=400).save(tmp_path / f"{name}.json")
+    train(small_run(tmp_path, "tokenizer.source=a.json", "training.steps=2"), tmp_path / "out")
+    with pytest.raises(ConfigError, match="made with another tokenizer"):
+        train(small_run(tmp_path, "tokenizer.source=b.json"), tmp_path / "out")
+
+
+def test_an_epoch_without_pairs_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="epoch 0 has no pairs: the weights"):
+        train(small_run(tmp_path, "data.train.0.weight=0.0001"), tmp_path / "out")
+
+
+def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
+    run = small_run(tmp_path)
+    train(run, tmp_path / "out")
+    left = tmp_path / "out" / "checkpoints" / ".step-0000004.writing-abc"
+    left.mkdir()
+    train(run, tmp_path / "out")
+    assert not left.exists()
+
+
+def test_paths_in_a_run_do_not_depend_on_where_it_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run.toml").write_text('[data]\ntrain=[{kind="tsv", path="a.tsv"}]\n[training]\nsteps=1')
+    monkeypatch.chdir(tmp_path)
+    assert Run.load(Path("run.toml")).data.train[0].files() == [tmp_path / "a.tsv"]

@@ -29,7 +29,7 @@ test: check  ## the checks and all the tests
 	$(BIN)/pytest -n 2 -m "not slow"
 
 test-slow: $(READY)  ## the proofs that take minutes
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -m slow
 
 format: $(READY)  ## put the format right
 	$(BIN)/ruff format .

@@ -47,54 +47,74 @@ def beam_search(
     """
     if beam < 1:
         raise InputError(f"beam is {beam}; it must be at least 1")
-    N, B = beam, len(limits)
-    finished: list[list[Hypothesis]] = [[] for _ in range(B)]
-    alive = list(range(B))  # the sentences still in the batch
-    decoding.select(torch.arange(B).repeat_interleave(N))
-    tokens_R = torch.full((B * N,), start, dtype=torch.int64)
-    history_RT = torch.empty(B * N, 0, dtype=torch.int64)
-    # All beams of a sentence start equal, so only the first may go on at first.
-    scores_BN = torch.full((B, N), -torch.inf)
-    scores_BN[:, 0] = 0.0
-    length = 0
-    while alive:
-        length += 1
-        logs_RW = decoding.step(tokens_R)
-        W = logs_RW.size(-1)
+    search = _Search(limits, beam, start, end, length_penalty)
+    decoding.select(torch.arange(len(limits)).repeat_interleave(beam))
+    while search.alive:
+        logs_RW = decoding.step(search.tokens_R)
         logs_RW[:, list(forbidden)] = -torch.inf
-        last = torch.tensor([length > limits[sentence] for sentence in alive])
-        if last.any():
-            logs_BNW = logs_RW.view(len(alive), N, W)
-            ends_BN = logs_BNW[last, :, end].clone()
-            logs_BNW[last] = -torch.inf
-            logs_BNW[last, :, end] = ends_BN
-        totals_BX = (scores_BN.view(-1, 1) + logs_RW).view(len(alive), N * W)
+        decoding.select(search.advance(logs_RW))
+    return [sorted(found, key=lambda hypothesis: -hypothesis.score) for found in search.finished]
+
+
+class _Search:
+    """What is written so far: `beam` rows for each sentence that is not finished."""
+
+    def __init__(self, limits: list[int], beam: int, start: int, end: int, length_penalty: float) -> None:
+        self._limits, self._beam, self._end, self._penalty = limits, beam, end, length_penalty
+        B, N = len(limits), beam
+        self.finished: list[list[Hypothesis]] = [[] for _ in limits]
+        self.alive = list(range(B))
+        self.tokens_R = torch.full((B * N,), start, dtype=torch.int64)
+        self._history_RT = torch.empty(B * N, 0, dtype=torch.int64)
+        # All beams of a sentence start equal, so only the first may go on at first.
+        self._scores_BN = torch.full((B, N), -torch.inf)
+        self._scores_BN[:, 0] = 0.0
+
+    def advance(self, logs_RW: Tensor) -> Tensor:
+        """Take the log-probabilities of a step in; give the rows that go on, in their new order."""
+        N, W = self._beam, logs_RW.size(-1)
+        self._end_at_limits(logs_RW)
+        totals_BX = (self._scores_BN.view(-1, 1) + logs_RW).view(len(self.alive), N * W)
         # Twice as many as go on: at most one end a beam can be among them.
         best_BX, at_BX = totals_BX.topk(min(2 * N, totals_BX.size(1)), dim=1)
         if bool(best_BX.isnan().any()):
             raise ModelError("the model's log-probabilities are not numbers; its weights have diverged")
-        going, rows, words, scores = [], [], [], []
-        for place, (sentence, values, indices) in enumerate(zip(alive, best_BX.tolist(), at_BX.tolist(), strict=True)):
-            onward = []
-            for rank, (value, index) in enumerate(zip(values, indices, strict=True)):
-                row, word = place * N + index // W, index % W
-                if value == -torch.inf:
-                    continue
-                if word != end:
-                    onward.append((row, word, value))
-                elif rank < N and len(finished[sentence]) < N:
-                    found = Hypothesis(history_RT[row].tolist(), value / length**length_penalty)
-                    finished[sentence].append(found)
-            if len(finished[sentence]) < N and onward:
-                onward = (onward + [(onward[0][0], onward[0][1], -torch.inf)] * N)[:N]
-                going.append(sentence)
-                rows += [row for row, _, _ in onward]
-                words += [word for _, word, _ in onward]
-                scores += [score for _, _, score in onward]
-        alive = going
-        kept = torch.tensor(rows, dtype=torch.int64)
-        tokens_R = torch.tensor(words, dtype=torch.int64)
-        scores_BN = torch.tensor(scores).view(len(alive), N)
-        history_RT = torch.cat([history_RT[kept], tokens_R[:, None]], dim=1)
-        decoding.select(kept)
-    return [sorted(found, key=lambda hypothesis: -hypothesis.score) for found in finished]
+        going: list[int] = []
+        onward: list[tuple[int, int, float]] = []
+        for place, (values, indices) in enumerate(zip(best_BX.tolist(), at_BX.tolist(), strict=True)):
+            candidates = [(place * N + at // W, at % W, value) for value, at in zip(values, indices, strict=True)]
+            if more := self._sorted_out(self.alive[place], candidates):
+                going.append(self.alive[place])
+                onward += more
+        rows = torch.tensor([row for row, _, _ in onward], dtype=torch.int64)
+        self.alive = going
+        self.tokens_R = torch.tensor([word for _, word, _ in onward], dtype=torch.int64)
+        self._scores_BN = torch.tensor([score for _, _, score in onward]).view(len(going), N)
+        self._history_RT = torch.cat([self._history_RT[rows], self.tokens_R[:, None]], dim=1)
+        return rows
+
+    def _end_at_limits(self, logs_RW: Tensor) -> None:
+        """Leave sentences that have all the tokens they may have no choice but to end."""
+        over = torch.tensor([self._history_RT.size(1) >= self._limits[sentence] for sentence in self.alive])
+        if over.any():
+            logs_BNW = logs_RW.view(len(self.alive), self._beam, -1)
+            ends_BN = logs_BNW[over, :, self._end].clone()
+            logs_BNW[over] = -torch.inf
+            logs_BNW[over, :, self._end] = ends_BN
+
+    def _sorted_out(self, sentence: int, candidates: list[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
+        """Keep the candidates of a sentence that have ended; give those that go on, none if it is finished."""
+        N, finished = self._beam, self.finished[sentence]
+        onward = []
+        for rank, (row, word, score) in enumerate(candidates):
+            if score == -torch.inf:
+                continue
+            if word != self._end:
+                onward.append((row, word, score))
+            elif rank < N and len(finished) < N:
+                tokens = self._history_RT[row].tolist()
+                finished.append(Hypothesis(tokens, score / (len(tokens) + 1) ** self._penalty))
+        if len(finished) >= N or not onward:
+            return []
+        # A sentence keeps its number of rows: the missing ones are copies that can never win.
+        return (onward + [(*onward[0][:2], -torch.inf)] * N)[:N]

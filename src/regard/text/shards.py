@@ -5,6 +5,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +18,8 @@ from regard.files import new_directory
 from regard.text.corpora import Corpus, Pair
 from regard.text.tokenizer import Tokenizer
 
-FORMAT = 1
+FORMAT = 2
+LONGEST_LINE = 1_000_000  # characters; longer ones are left out, and counted
 _CHUNK = 10_000  # pairs encoded at a time: enough to keep all cores busy, little enough to forget about
 
 
@@ -53,9 +55,14 @@ class EncodedCorpus:
         return len(self.source)
 
     @property
-    def skipped(self) -> int:
+    def empty(self) -> int:
         """How many pairs were left out because one of their sides was empty."""
-        return int(self.manifest["skipped"])
+        return int(self.manifest["empty"])
+
+    @property
+    def oversized(self) -> int:
+        """How many pairs were left out because a side was longer than any sentence is."""
+        return int(self.manifest["oversized"])
 
 
 def encode_corpus(corpus: Corpus, source: Tokenizer, target: Tokenizer, cache: Path) -> EncodedCorpus:
@@ -74,31 +81,50 @@ def encode_corpus(corpus: Corpus, source: Tokenizer, target: Tokenizer, cache: P
 
 def _write(corpus: Corpus, source: Tokenizer, target: Tokenizer, path: Path) -> None:
     dtype = "uint16" if max(source.vocab_size, target.vocab_size) <= 2**16 else "uint32"
-    count = skipped = 0
+    count = empty = oversized = 0
     with _SideWriter(path, "source", dtype) as sources, _SideWriter(path, "target", dtype) as targets:
-        for read, encoded_source, encoded_target in _encoded(corpus, source, target):
-            skipped += read - len(encoded_source)
-            count += len(encoded_source)
-            sources.write(encoded_source)
-            targets.write(encoded_target)
+        for chunk in _encoded(corpus, source, target):
+            empty += chunk.empty
+            oversized += chunk.oversized
+            count += len(chunk.sources)
+            sources.write(chunk.sources)
+            targets.write(chunk.targets)
     if count == 0:
         files = ", ".join(map(str, corpus.files()))
-        raise DataError(f"{files}: there are no pairs with text on both sides")
-    content = {"format": FORMAT, "dtype": dtype, "pairs": count, "skipped": skipped}
+        raise DataError(f"{files}: there are no pairs with text on both sides, of at most {LONGEST_LINE:,} characters")
+    content = {"format": FORMAT, "dtype": dtype, "pairs": count, "empty": empty, "oversized": oversized}
     (path / "manifest.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
-def _encoded(
-    corpus: Corpus, source: Tokenizer, target: Tokenizer
-) -> Iterator[tuple[int, list[list[int]], list[list[int]]]]:
-    """Give the sequences of one chunk after the other, and how many pairs it had; the next is encoded meanwhile."""
+def is_empty(pair: Pair) -> bool:
+    """Say whether a side has no text."""
+    return not (pair[0].strip() and pair[1].strip())
 
-    def encode(chunk: list[Pair]) -> tuple[int, list[list[int]], list[list[int]]]:
-        kept = [(a, b) for a, b in chunk if a.strip() and b.strip()]
-        return len(chunk), source.encode_batch([a for a, _ in kept]), target.encode_batch([b for _, b in kept])
+
+def is_oversized(pair: Pair) -> bool:
+    """Say whether a side is longer than any sentence is: its tokens alone could fill the memory."""
+    return max(map(len, pair)) > LONGEST_LINE
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    sources: list[list[int]]
+    targets: list[list[int]]
+    empty: int
+    oversized: int
+
+
+def _encoded(corpus: Corpus, source: Tokenizer, target: Tokenizer) -> Iterator[_Chunk]:
+    """Give one chunk after the other; the next ones are encoded meanwhile."""
+
+    def encode(pairs: list[Pair]) -> _Chunk:
+        full = [pair for pair in pairs if not is_empty(pair)]
+        kept = [pair for pair in full if not is_oversized(pair)]
+        sides = source.encode_batch([a for a, _ in kept]), target.encode_batch([b for _, b in kept])
+        return _Chunk(*sides, empty=len(pairs) - len(full), oversized=len(full) - len(kept))
 
     with ThreadPoolExecutor(max_workers=2) as workers:
-        ahead: deque[Future[tuple[int, list[list[int]], list[list[int]]]]] = deque()
+        ahead: deque[Future[_Chunk]] = deque()
         for chunk in _chunks(corpus.pairs()):
             ahead.append(workers.submit(encode, chunk))
             if len(ahead) > 2:

@@ -75,7 +75,8 @@ class Examples:
         self._fitting = None
         if max_length is not None and int(self._lengths.max()) > max_length:
             self._fitting = self._lengths <= max_length
-        self.empty = sum(corpus.skipped for corpus in corpora)
+        self.empty = sum(corpus.empty for corpus in corpora)
+        self.oversized = sum(corpus.oversized for corpus in corpora)
         self.left_out = 0 if self._fitting is None else int((~self._fitting).sum())
         if self.left_out == len(self._lengths):
             raise DataError(f"all {self.left_out:,} pairs are longer than data.max_length {max_length}")

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from regard.errors import ConfigError, DataError, InputError
 from regard.model import TransformerConfig
 from regard.text import EncodedCorpus, Tokenizer, encode_corpus
 from regard.text.corpora import Corpus
+from regard.text.shards import LONGEST_LINE, is_oversized
 from regard.text.tokenizer import END, PAD, START
 from regard.training.examples import Examples
 from regard.training.recipe import Data, Run, cache_directory
@@ -75,7 +75,9 @@ def tokenizers(run: Run, out: Path, tell: Tell) -> tuple[Tokenizer, Tokenizer]:
 def _trained(run: Run, sides: tuple[int, ...], tell: Tell) -> Tokenizer:
     def texts() -> Iterator[str]:
         for corpus in run.data.train:
-            yield from chain.from_iterable([pair[side] for side in sides] for pair in corpus.pairs())
+            for pair in corpus.pairs():
+                if not is_oversized(pair):
+                    yield from (pair[side] for side in sides)
 
     settings = run.tokenizer
     tokenizer = Tokenizer.train(texts(), vocab_size=settings.vocab_size, kind=settings.kind, tags=run.tags)
@@ -124,6 +126,8 @@ def _report(name: str, examples: Examples, run: Run, tell: Tell) -> None:
     text = f"{name}: {len(examples):,} pairs"
     if examples.empty:
         text += f"; {examples.empty:,} with an empty side left out"
+    if examples.oversized:
+        text += f"; {examples.oversized:,} with a line of more than {LONGEST_LINE:,} characters left out"
     if examples.left_out:
         text += f"; {examples.left_out:,} longer than data.max_length {run.data.max_length} left out"
     tell(text)

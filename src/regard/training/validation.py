@@ -10,6 +10,7 @@ from regard.pipeline import decode
 from regard.tasks import Score, score
 from regard.text import Tokenizer
 from regard.text.corpora import Corpus
+from regard.text.shards import is_empty, is_oversized
 from regard.training.examples import Examples
 from regard.training.recipe import Validation
 
@@ -39,7 +40,8 @@ class Judge:
         if settings.metric != "loss":
             # The texts as they were read: a tokenizer of words would write an unknown one as such.
             pairs = (pair for corpus in corpora for pair in corpus.pairs())
-            self._references = [target.readable(text) for other, text in pairs if other.strip() and text.strip()]
+            kept = (pair for pair in pairs if not is_empty(pair) and not is_oversized(pair))
+            self._references = [target.readable(text) for _, text in kept]
 
     def judge(self, model: Transformer) -> Judgement:
         """Give the loss, and the score of what the model writes if the run's metric is one."""

@@ -25,7 +25,7 @@ def test_what_goes_in_comes_out(
     monkeypatch.setattr(shards, "_CHUNK", 8)  # several chunks
     encoded = encode_corpus(corpus, tokenizer, tokenizer, tmp_path / "cache")
     kept = [pair for pair in corpus.pairs() if all(side.strip() for side in pair)]
-    assert (len(encoded), encoded.skipped) == (48, 2)
+    assert (len(encoded), encoded.empty) == (48, 2)
     for index, (source, target) in enumerate(kept):
         assert encoded.source[index].tolist() == tokenizer.encode(source)
         assert encoded.target[index].tolist() == tokenizer.encode(target)

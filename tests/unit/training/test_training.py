@@ -341,3 +341,26 @@ def test_paths_in_a_run_do_not_depend_on_where_it_was_started(tmp_path: Path, mo
     (tmp_path / "run.toml").write_text('[data]\ntrain=[{kind="tsv", path="a.tsv"}]\n[training]\nsteps=1')
     monkeypatch.chdir(tmp_path)
     assert Run.load(Path("run.toml")).data.train[0].files() == [tmp_path / "a.tsv"]
+
+
+def test_vocabularies_apart_and_tags(tmp_path: Path) -> None:
+    """Two corpora that are told apart by what stands before their sources."""
+    train_data = 'data.train=[{kind="dates", count=150, tag="<2iso>"}, {kind="dates", count=150, seed=1, tag="<2x>"}]'
+    valid = 'data.valid=[{kind="dates", part="valid", count=20, tag="<2iso>"}]'
+    changes = (train_data, valid, "tokenizer.shared=false", "validation.metric=bleu")
+    out = train(small_run(tmp_path, *changes), tmp_path / "out")
+    source = Tokenizer.load(out / "source-tokenizer.json")
+    assert [source.number(tag) for tag in ("<2iso>", "<2x>")] == [4, 5]
+    model = Transformer.load(out)
+    assert model.config.source_size == source.vocab_size != model.config.vocab_size
+    train(small_run(tmp_path, *changes), out)  # nothing is left to do, and nothing breaks
+
+
+def test_a_line_of_many_megabytes_is_left_out_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"one two\n" + b"long " * 2_000_000 + b"\nthree\n")
+    (tmp_path / "b").write_text("eins zwei\nlang\ndrei\n")
+    notes = Notes()
+    corpus = 'data.train=[{kind="parallel", source="a", target="b"}]'
+    run = small_run(tmp_path, corpus, corpus.replace("train", "valid"), "training.steps=2", "validation.metric=bleu")
+    train(run, tmp_path / "out", listener=notes)
+    assert "training: 2 pairs; 1 with a line of more than 1,000,000 characters left out" in notes.sentences

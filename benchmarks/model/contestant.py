@@ -15,8 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-VOCAB, D_MODEL, D_FF, HEADS, LAYERS, DROPOUT = 10_000, 512, 2048, 8, 6, 0.1
-BATCH, LENGTH, SMOOTHING, PAD = 16, 64, 0.1, 0
+from benchmarks.training.measure import PAD, SIZES, SMOOTHING
+
+SIZE = SIZES["base"]
+BATCH, LENGTH = 16, 64
 
 
 def timed(work: Callable[[], Any], repeats: int, warm_up: int = 3) -> float:
@@ -34,7 +36,7 @@ def timed(work: Callable[[], Any], repeats: int, warm_up: int = 3) -> float:
 def training_step(name: str) -> Callable[[], None]:
     """Give a function that does one forward, loss and backward of a base-like model."""
     torch.manual_seed(0)
-    source, target, labels = (torch.randint(4, VOCAB, (BATCH, LENGTH)) for _ in range(3))
+    source, target, labels = (torch.randint(4, SIZE.vocab, (BATCH, LENGTH)) for _ in range(3))
     model, loss = {"regard": _regard, "torch": _torch, "marian": _marian}[name]()
     model.train()
 
@@ -52,7 +54,7 @@ def _regard() -> tuple[nn.Module, Loss]:
     import regard
 
     model = regard.Transformer(
-        regard.TransformerConfig.preset("base", vocab_size=VOCAB, d_ff=D_FF, dropout=DROPOUT, pad_id=PAD)
+        regard.TransformerConfig.preset("base", vocab_size=SIZE.vocab, d_ff=SIZE.d_ff, dropout=SIZE.dropout, pad_id=PAD)
     )
 
     def loss(source: Tensor, target: Tensor, labels: Tensor) -> Tensor:
@@ -62,62 +64,20 @@ def _regard() -> tuple[nn.Module, Loss]:
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    return F.cross_entropy(logits.view(-1, VOCAB), labels.view(-1), label_smoothing=SMOOTHING, ignore_index=PAD)
-
-
-class _TorchModel(nn.Module):
-    """`nn.Transformer` as its tutorial uses it: embeddings, positions and a tied output around it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(VOCAB, D_MODEL)
-        self.positions = nn.Parameter(torch.zeros(LENGTH, D_MODEL), requires_grad=False)
-        self.dropout = nn.Dropout(DROPOUT)
-        self.transformer = nn.Transformer(D_MODEL, HEADS, LAYERS, LAYERS, D_FF, DROPOUT, batch_first=True)
-        # Marian and the paper drop neither from the attention weights nor from the hidden layer.
-        for module in self.transformer.modules():
-            if isinstance(module, nn.MultiheadAttention):
-                module.dropout = 0.0
-            if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-                module.dropout = nn.Dropout(0.0)
-
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        x, y = (self.dropout(self.embedding(t) * D_MODEL**0.5 + self.positions) for t in (source, target))
-        causal = nn.Transformer.generate_square_subsequent_mask(LENGTH)
-        padding = source == PAD
-        states = self.transformer(
-            x, y, tgt_mask=causal, src_key_padding_mask=padding, memory_key_padding_mask=padding, tgt_is_causal=True
-        )
-        return F.linear(states, self.embedding.weight)
+    return F.cross_entropy(logits.view(-1, SIZE.vocab), labels.view(-1), label_smoothing=SMOOTHING, ignore_index=PAD)
 
 
 def _torch() -> tuple[nn.Module, Loss]:
-    model = _TorchModel()
+    from benchmarks.training.with_torch import Translator
+
+    model = Translator(SIZE)
     return model, lambda source, target, labels: _cross_entropy(model(source, target), labels)
 
 
 def _marian() -> tuple[nn.Module, Loss]:
-    from transformers import MarianConfig, MarianMTModel
+    from benchmarks.training.with_marian import marian
 
-    config = MarianConfig(
-        vocab_size=VOCAB,
-        d_model=D_MODEL,
-        encoder_layers=LAYERS,
-        decoder_layers=LAYERS,
-        encoder_ffn_dim=D_FF,
-        decoder_ffn_dim=D_FF,
-        encoder_attention_heads=HEADS,
-        decoder_attention_heads=HEADS,
-        dropout=DROPOUT,
-        activation_function="relu",
-        scale_embedding=True,
-        pad_token_id=PAD,
-        eos_token_id=1,
-        forced_eos_token_id=1,
-        decoder_start_token_id=PAD,
-        max_position_embeddings=LENGTH,
-    )
-    model = MarianMTModel(config)
+    model = marian(SIZE)
 
     def loss(source: Tensor, target: Tensor, labels: Tensor) -> Tensor:
         mask = (source != PAD).long()
@@ -134,10 +94,10 @@ def attention_times() -> dict[str, float]:
     times: dict[str, list[float]] = {}
     for length, causal in ((64, False), (512, False), (512, True), (2048, True)):
         rows = max(1, 1024 // length)
-        query, key, value = (torch.randn(rows, HEADS, length, 64, requires_grad=True) for _ in range(3))
+        query, key, value = (torch.randn(rows, SIZE.heads, length, 64, requires_grad=True) for _ in range(3))
         ours = lambda: regard.attention(query, key, value, causal=causal)  # noqa: B023, E731
         theirs = lambda: F.scaled_dot_product_attention(query, key, value, is_causal=causal)  # noqa: B023, E731
-        label = f"{rows}×{HEADS}×{length}{' causal' if causal else ''}"
+        label = f"{rows}×{SIZE.heads}×{length}{' causal' if causal else ''}"
         both = [("ours", ours), ("theirs", theirs)]
         for repeat in range(20 if length > 1000 else 80):
             for name, attend in both if repeat % 2 else both[::-1]:  # who comes first finds other caches

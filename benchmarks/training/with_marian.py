@@ -1,5 +1,7 @@
 """Hugging Face's Marian, with label smoothing as its trainer computes it."""
 
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
@@ -7,9 +9,9 @@ from transformers import MarianConfig, MarianMTModel
 from benchmarks.training.measure import PAD, SMOOTHING, Size, Step, run, updated_by_adam
 
 
-def make_step(size: Size) -> Step:
-    """Build the model and put the loop around it."""
-    model = MarianMTModel(
+def marian(size: Size) -> Any:
+    """Build the model of a size."""
+    return MarianMTModel(
         MarianConfig(
             vocab_size=size.vocab,
             d_model=size.d_model,
@@ -31,6 +33,11 @@ def make_step(size: Size) -> Step:
             max_position_embeddings=128,
         )
     )
+
+
+def make_step(size: Size) -> Step:
+    """Put the loop around it."""
+    model = marian(size)
 
     def loss(source: Tensor, target: Tensor, labels: Tensor) -> Tensor:
         mask = (source != PAD).long()

@@ -22,6 +22,7 @@ So `weights_BHTS` says for each sentence, head and query how much it attends to 
 """
 
 from regard.ops.attention import attention as attention
+from regard.ops.dropout import applied_rate as applied_rate
 from regard.ops.dropout import byte_rate as byte_rate
 from regard.ops.dropout import dropout as dropout
 from regard.ops.explicit import explicit_attention as explicit_attention

@@ -25,6 +25,11 @@ def byte_rate(rate: float) -> float:
     return round(rate * 256) / 256
 
 
+def applied_rate(rate: float) -> float:
+    """Give the rate that dropout applies: in bytes, unless that would change it by more than 2 %."""
+    return byte_rate(rate) if abs(byte_rate(rate) - rate) <= 0.02 * min(rate, 1.0 - rate) else rate
+
+
 def checked_rate(rate: float) -> float:
     """Give a rate back if it is one."""
     if not 0.0 <= rate < 1.0:
@@ -42,12 +47,12 @@ def dropout(x: Tensor, rate: float) -> Tensor:
     if rate == 0.0:
         return x
     keys = _KEYS.get()
-    in_bytes = abs(byte_rate(rate) - rate) <= 0.02 * min(rate, 1.0 - rate)
+    applied = applied_rate(rate)
+    in_bytes = applied == byte_rate(rate)
     if keys is None and (x.device.type != "cpu" or not in_bytes):
         return F.dropout(x, rate, training=True)
     width = 1 if in_bytes else 4
     words = _drawn_words(x, width) if keys is None else keys.words(x, width)
-    applied = byte_rate(rate) if in_bytes else rate
     output: Tensor = _Drop.apply(x, _kept(words, rate, x.shape, in_bytes), applied)  # type: ignore[no-untyped-call]
     return output
 

@@ -212,8 +212,7 @@ class Trainer:
 
     def _prune_snapshots(self) -> None:
         averaging = self._run.averaging
-        ranked = sorted(self._progress.scores, key=lambda step: (-self._progress.scores[step], step))
-        best = ranked[: averaging.count if averaging.kind == "best" else 1]
+        best = self._progress.ranked[: averaging.count if averaging.kind == "best" else 1]
         prune(self._out / SNAPSHOTS, averaging.count if averaging.kind == "last" else 1, frozenset(best))
 
     def _stopping(self, stop: Stop) -> bool:

@@ -21,9 +21,14 @@ class Progress:
     """The value of each validation, by its step; higher is better."""
 
     @property
+    def ranked(self) -> list[int]:
+        """The steps that were validated, the best first; of equals, the first."""
+        return sorted(self.scores, key=lambda step: (-self.scores[step], step))
+
+    @property
     def best(self) -> int | None:
-        """The step with the best value; of equals, the first."""
-        return max(self.scores, key=lambda step: (self.scores[step], -step)) if self.scores else None
+        """The step with the best value."""
+        return self.ranked[0] if self.scores else None
 
     def content(self) -> dict[str, Any]:
         """Give it as JSON holds it."""

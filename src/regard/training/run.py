@@ -9,7 +9,7 @@ import torch
 
 from regard.errors import ConfigError, LostProcessError, ModelError, StoppedError
 from regard.files import read_json, replaced_file
-from regard.ops import byte_rate
+from regard.ops import applied_rate
 from regard.training.loop import Trainer
 from regard.training.losses import Loss
 from regard.training.machine import allocator, cpu_name
@@ -158,6 +158,6 @@ def _rounded_rates(run: Run) -> list[str]:
     lines = []
     for name in ("dropout", "attention_dropout", "activation_dropout"):
         rate = getattr(config, name)
-        if rate and byte_rate(rate) != rate and abs(byte_rate(rate) - rate) <= 0.02 * min(rate, 1 - rate):
-            lines.append(f"{name} {rate} is applied as {round(rate * 256)}/256 = {byte_rate(rate):.4f}")
+        if applied_rate(rate) != rate:
+            lines.append(f"{name} {rate} is applied as {round(rate * 256)}/256 = {applied_rate(rate):.4f}")
     return lines

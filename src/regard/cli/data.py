@@ -32,3 +32,27 @@ def get(
     get_corpus(corpus, directory, source=source, tell=lambda text: typer.echo(text, err=True))
     typer.echo(f"{corpus.about}\nLicence: {corpus.licence}", err=True)
     typer.echo(str(directory))
+
+
+@app.command()
+def split(
+    table: Annotated[Path, typer.Argument(help="Pairs in two columns, separated by a tab; plain or gzip.")],
+    out: Annotated[Path, typer.Option(help="The directory for train.tsv, valid.tsv and test.tsv.")],
+    valid: Annotated[int, typer.Option(min=0, help="How many pairs for validation.")] = 2000,
+    test: Annotated[int, typer.Option(min=0, help="How many pairs for testing.")] = 2000,
+) -> None:
+    """Clean pairs and split them, so that neither side of a test pair is seen in training."""
+    from regard.files import replaced_file
+    from regard.text import TabSeparated
+    from regard.text.splitting import split_pairs
+
+    found = split_pairs(TabSeparated(path=table).pairs(), valid=valid, test=test)
+    for name, pairs in (("train", found.train), ("valid", found.valid), ("test", found.test)):
+        with replaced_file(out / f"{name}.tsv") as fresh:
+            fresh.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
+        typer.echo(f"{out / f'{name}.tsv'}: {len(pairs):,} pairs", err=True)
+    typer.echo(
+        f"left out: {found.unfit:,} unfit, {found.repeated:,} repeated, "
+        f"{found.set_aside:,} that share a sentence with a pair of the validation or test part",
+        err=True,
+    )

@@ -1,34 +1,14 @@
-"""A model put to work: sources in, the best targets out."""
+"""Sources in, the best targets out, in token numbers."""
 
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
-from regard.errors import InputError
 from regard.model import Transformer
-from regard.search import Hypothesis, beam_search
-from regard.text import padded
+from regard.pipeline.engine import Decoding, Engine
+from regard.search import Hypothesis, Request, SearchSettings, Watch, search
 
 
-class ModelDecoding:
-    """The rows of a search, decoded by a Transformer with its cache."""
-
-    def __init__(self, model: Transformer, source_BS: Tensor) -> None:
-        self._model = model
-        self._cache = model.start_cache(model.encode(source_BS))
-
-    def step(self, tokens_R: Tensor) -> Tensor:
-        """Take a token for each row in; give the log-probabilities of the next."""
-        states_R1D = self._model.decode(tokens_R[:, None], cache=self._cache)
-        return self._model.logits(states_R1D)[:, 0].float().log_softmax(-1)
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order."""
-        self._cache.select(rows)
-
-
-@torch.no_grad()
 def decode(
     model: Transformer,
     sources: Sequence[Sequence[int]],
@@ -42,30 +22,54 @@ def decode(
     Sources come with their end. They are decoded longest first, as many together as keep beams times tokens within
     the budget; which ones are together makes no difference to any.
     """
-    config = model.config
-    if config.bos_id is None or config.eos_id is None:
-        raise InputError("the model's config has no bos_id and eos_id; a search needs to know where to start and end")
-    # The start takes a position too, and a learned table has an end.
-    longest = config.max_positions - config.position_offset - 1 if config.positions == "learned" else 10**9
-    order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
-    found: dict[int, Hypothesis] = {}
-    first = 0
     was_training = model.training
     model.eval()
-    while first < len(order):
-        count = max(1, budget // (beam * len(sources[order[first]])))
-        chosen = order[first : first + count]
-        rows = ModelDecoding(model, padded([sources[index] for index in chosen], config.pad_id))
-        best = beam_search(
-            rows,
-            limits=[min(2 * len(sources[index]) + 10, longest) for index in chosen],
-            beam=beam,
-            start=config.bos_id,
-            end=config.eos_id,
-            forbidden=(config.pad_id, config.bos_id),
-            length_penalty=length_penalty,
-        )
-        found.update(zip(chosen, (hypotheses[0] for hypotheses in best), strict=True))
-        first += count
+    engine = Engine(model)
+    requests = [Request(limit=default_limit(engine, source)) for source in sources]
+    settings = SearchSettings(beam=beam, length_penalty=length_penalty)
+    found = decode_requests(engine, sources, requests, settings, budget=budget)
     model.train(was_training)
+    return [hypotheses[0] for hypotheses in found]
+
+
+def default_limit(engine: Engine, source: Sequence[int]) -> int:
+    """Say how long a target may be, unless someone says otherwise."""
+    return min(2 * len(source) + 10, engine.longest)
+
+
+@torch.no_grad()
+def decode_requests(
+    engine: Engine,
+    sources: Sequence[Sequence[int]],
+    requests: Sequence[Request],
+    settings: SearchSettings,
+    *,
+    budget: int = 4096,
+    never: Sequence[int] = (),
+    joining_W: torch.Tensor | None = None,
+    watch: Watch | None = None,
+) -> list[list[Hypothesis]]:
+    """Give the best targets of each source, best first."""
+    order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
+    found: dict[int, list[Hypothesis]] = {}
+    shut = {engine.config.pad_id, engine.start, *never}
+    if not order:
+        return []
+    slots = max(1, budget // (settings.rows * len(sources[order[0]])))
+    decoding = Decoding(
+        engine, [sources[index] for index in order], settings.rows, attention=settings.coverage_penalty > 0.0
+    )
+    told = None if watch is None else lambda number, tokens: watch(order[number], tokens)
+    for number, hypotheses in search(
+        decoding,
+        [requests[index] for index in order],
+        settings,
+        start=engine.start,
+        end=engine.end,
+        never=sorted(shut),
+        joining_W=joining_W,
+        slots=slots,
+        watch=told,
+    ):
+        found[order[number]] = hypotheses
     return [found[index] for index in range(len(sources))]

@@ -1,5 +1,9 @@
-"""Search: over a step function, knowing nothing of the model."""
+"""Search: over a decoder's steps, knowing nothing of the model."""
 
-from regard.search.beam import Decoding as Decoding
-from regard.search.beam import Hypothesis as Hypothesis
-from regard.search.beam import beam_search as beam_search
+from regard.search.run import Decoder as Decoder
+from regard.search.run import Watch as Watch
+from regard.search.run import search as search
+from regard.search.settings import Hypothesis as Hypothesis
+from regard.search.settings import Phrase as Phrase
+from regard.search.settings import Request as Request
+from regard.search.settings import SearchSettings as SearchSettings

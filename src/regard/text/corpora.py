@@ -14,8 +14,7 @@ from pydantic import Field
 
 from regard.configs import Config
 from regard.errors import DataError
-
-Pair = tuple[str, str]
+from regard.text.roughness import Pair, roughened
 
 
 class Corpus(Config):
@@ -25,10 +24,16 @@ class Corpus(Config):
     """How often its pairs are seen in an epoch, beside those of other corpora."""
     tag: Annotated[str, Field(min_length=1)] | None = None
     """A special token put before each source, such as <2de>: one model for several languages or tasks."""
+    rough: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    """Beside how many of its pairs comes a rough form of one: no capitals, no full stop, several in a line."""
+
+    def pairs(self) -> Iterator[Pair]:
+        """Give the pairs in order, rough forms among them."""
+        return roughened(self.read(), self.rough)
 
     @abstractmethod
-    def pairs(self) -> Iterator[Pair]:
-        """Read the pairs in order."""
+    def read(self) -> Iterator[Pair]:
+        """Read the pairs as they are."""
 
     @abstractmethod
     def files(self) -> list[Path]:
@@ -46,7 +51,7 @@ class ParallelFiles(Corpus):
     source: Path
     target: Path
 
-    def pairs(self) -> Iterator[Pair]:
+    def read(self) -> Iterator[Pair]:
         """Read both files side by side."""
         number = 0
         for number, (source, target) in enumerate(zip_longest(read_lines(self.source), read_lines(self.target)), 1):
@@ -70,7 +75,7 @@ class TabSeparated(Corpus):
     source_column: Annotated[int, Field(ge=1)] = 1
     target_column: Annotated[int, Field(ge=1)] = 2
 
-    def pairs(self) -> Iterator[Pair]:
+    def read(self) -> Iterator[Pair]:
         """Read the two columns of each line."""
         needed = max(self.source_column, self.target_column)
         for number, line in enumerate(read_lines(self.path), 1):
@@ -92,7 +97,7 @@ class JsonLines(Corpus):
     source_field: str
     target_field: str
 
-    def pairs(self) -> Iterator[Pair]:
+    def read(self) -> Iterator[Pair]:
         """Read the two fields of each object."""
         for number, line in enumerate(read_lines(self.path), 1):
             try:

@@ -10,7 +10,8 @@ import numpy as np
 from pydantic import Field
 
 from regard.errors import InputError
-from regard.text.corpora import Corpus, Pair
+from regard.text.corpora import Corpus
+from regard.text.roughness import Pair
 
 _PARTS = ("train", "valid", "test")
 _FORMATS = ("full", "long")  # months by name: 03/04/27 would be another day in another country
@@ -43,7 +44,7 @@ class Dates(Corpus):
             if not exists(name):
                 raise InputError(f"locale {name!r} is not one that Babel knows")
 
-    def pairs(self) -> Iterator[Pair]:
+    def read(self) -> Iterator[Pair]:
         """Write each drawn day in a drawn language and format."""
         from babel.dates import format_date
 

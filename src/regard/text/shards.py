@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from regard.errors import DataError
 from regard.files import new_directory
-from regard.text.corpora import Corpus, Pair
+from regard.text.corpora import Corpus
+from regard.text.roughness import Pair
 from regard.text.tokenizer import Tokenizer
 
 FORMAT = 2

@@ -1,0 +1,187 @@
+"""The sentences that are being written: what stands in each row, what it is worth, what has ended."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.search.constraints import Constraints, Progress
+from regard.search.settings import Hypothesis, Request, SearchSettings
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+DEAD = -np.inf
+"""The score of a row that does not go on."""
+
+
+@dataclass
+class Sentence:
+    """One sentence: its request, and what has ended of it in each group."""
+
+    number: int
+    request: Request
+    constraints: Constraints | None
+    finished: list[list[Hypothesis]]
+    progress: list[Progress] = field(default_factory=list)
+    """How far each row is with the constraints, where there are any."""
+    just_met: set[int] = field(default_factory=set)
+    """The rows whose last token completed a required phrase."""
+    told: int = 0
+    """How many of its tokens were streamed."""
+
+
+class Beams:
+    """B sentences of N rows each. The place of a sentence is the same in every array here and in the decoder."""
+
+    def __init__(self, settings: SearchSettings, start: int) -> None:
+        N = settings.rows
+        self.settings, self._start = settings, start
+        self.sentences: list[Sentence] = []
+        self.lengths_B: Ints = np.zeros(0, dtype=np.int64)
+        self.limits_B: Ints = np.zeros(0, dtype=np.int64)
+        self.scores_BN: Floats = np.zeros((0, N))
+        self.tokens_BNT: Ints = np.zeros((0, N, 32), dtype=np.int64)
+        self.coverage_BNS: Floats | None = None
+
+    @property
+    def last_BN(self) -> Ints:
+        """The token that each row goes on from."""
+        before_B = np.maximum(self.lengths_B - 1, 0)
+        last_BN = self.tokens_BNT[np.arange(len(before_B)), :, before_B]
+        last_BN[self.lengths_B == 0] = self._start
+        return last_BN
+
+    def admit(self, sentences: list[Sentence]) -> None:
+        """Let sentences in, behind those that are there. All rows of a beam start equal, so that one of them counts."""
+        count, N = len(sentences), self.settings.rows
+        scores_BN = np.zeros((count, N))
+        if not self.settings.sample:
+            scores_BN.reshape(count, self.settings.groups, -1)[:, :, 1:] = DEAD
+        self.sentences += sentences
+        self.lengths_B = np.concatenate([self.lengths_B, np.zeros(count, dtype=np.int64)])
+        self.limits_B = np.concatenate([self.limits_B, [sentence.request.limit for sentence in sentences]])
+        self.scores_BN = np.concatenate([self.scores_BN, scores_BN])
+        fresh_BNT = np.zeros((count, *self.tokens_BNT.shape[1:]), dtype=np.int64)
+        self.tokens_BNT = np.concatenate([self.tokens_BNT, fresh_BNT])
+        if self.coverage_BNS is not None:
+            S = self.coverage_BNS.shape[2]
+            self.coverage_BNS = np.concatenate([self.coverage_BNS, np.zeros((count, N, S))])
+
+    def keep(self, places: list[int]) -> None:
+        """Keep the sentences at these places, in this order."""
+        self.sentences = [self.sentences[place] for place in places]
+        self.lengths_B, self.limits_B = self.lengths_B[places], self.limits_B[places]
+        self.scores_BN, self.tokens_BNT = self.scores_BN[places], self.tokens_BNT[places]
+        if self.coverage_BNS is not None:
+            self.coverage_BNS = self.coverage_BNS[places]
+
+    def cover(self, attention_BNS: Floats) -> None:
+        """Add what each source position was given of attention in this step; a source may be longer than all before."""
+        if self.coverage_BNS is None:
+            self.coverage_BNS = np.zeros_like(attention_BNS)
+        wider = attention_BNS.shape[2] - self.coverage_BNS.shape[2]
+        if wider > 0:
+            self.coverage_BNS = np.pad(self.coverage_BNS, ((0, 0), (0, 0), (0, wider)))
+        self.coverage_BNS[:, :, : attention_BNS.shape[2]] += attention_BNS
+
+    def grow(self, parents_BN: Ints, words_BN: Ints, scores_BN: Floats) -> None:
+        """Let each row go on from one of its sentence's rows with a word."""
+        B, _, room = self.tokens_BNT.shape
+        if B and int(self.lengths_B.max()) == room:
+            self.tokens_BNT = np.concatenate([self.tokens_BNT, np.zeros_like(self.tokens_BNT)], axis=2)
+        at_B1 = np.arange(B)[:, None]
+        self.tokens_BNT = self.tokens_BNT[at_B1, parents_BN]
+        self.tokens_BNT[np.arange(B), :, self.lengths_B] = words_BN
+        if self.coverage_BNS is not None:
+            self.coverage_BNS = self.coverage_BNS[at_B1, parents_BN]
+        self.scores_BN = scores_BN
+        self.lengths_B = self.lengths_B + 1
+        for place, sentence in enumerate(self.sentences):
+            if sentence.constraints is not None:
+                self._follow(sentence, sentence.constraints, parents_BN[place], words_BN[place], scores_BN[place])
+
+    def _follow(self, sentence: Sentence, rules: Constraints, parents_N: Ints, words_N: Ints, scores_N: Floats) -> None:
+        before = sentence.progress
+        sentence.progress, sentence.just_met = [], set()
+        for row, parent in enumerate(parents_N.tolist()):
+            after = rules.after(before[parent], int(words_N[row])) if scores_N[row] != DEAD else rules.start
+            assert after is not None, "a forbidden phrase was let through"
+            sentence.progress.append(after)
+            if after.met != before[parent].met and scores_N[row] != DEAD:
+                sentence.just_met.add(row)
+
+    def required_next(self, place: int, row: int) -> list[int]:
+        """Name the tokens that bring a row nearer to having all that is required in it."""
+        sentence = self.sentences[place]
+        return [] if sentence.constraints is None else sentence.constraints.next_tokens(sentence.progress[row])
+
+    def progress_after(self, place: int, row: int, word: int, end: int) -> int | None:
+        """Say how many required tokens a row has with this word; nothing if it then cannot have them all any more."""
+        sentence = self.sentences[place]
+        rules = sentence.constraints
+        assert rules is not None
+        if word == end:
+            progress = sentence.progress[row]
+            return rules.tokens_met(progress) if rules.distance(progress) == 0 else None
+        after = rules.after(sentence.progress[row], word)
+        left = int(self.limits_B[place] - self.lengths_B[place]) - 1  # for what comes after this word
+        return rules.tokens_met(after) if after is not None and rules.distance(after) <= left else None
+
+    def finish(self, place: int, group: int, row: int, log_probability: float) -> None:
+        """Put what stands in a row among the finished, its end counted."""
+        sentence = self.sentences[place]
+        length = int(self.lengths_B[place])
+        score = log_probability / (length + 1) ** self.settings.length_penalty
+        if self.coverage_BNS is not None:
+            covered_S = np.minimum(self.coverage_BNS[place, row], 1.0)
+            score += self.settings.coverage_penalty * float(np.log(covered_S[covered_S > 0.0]).sum())
+        tokens = self.tokens_BNT[place, row, :length].tolist()
+        cut = length >= sentence.request.limit
+        sentence.finished[group].append(Hypothesis(tokens, score, log_probability, cut))
+
+    def close_groups(self) -> list[int]:
+        """End the groups that have all they need; give the places of the sentences that have no other left."""
+        B, groups = len(self.sentences), self.settings.groups
+        scores_BGM = self.scores_BN.reshape(B, groups, -1)
+        best = scores_BGM.max(2).tolist()
+        done = []
+        for place, sentence in enumerate(self.sentences):
+            for group, finished in enumerate(sentence.finished):
+                if finished and best[place][group] != DEAD and self._has_enough(place, finished, best[place][group]):
+                    scores_BGM[place, group] = best[place][group] = DEAD
+            if all(score == DEAD for score in best[place]):
+                done.append(place)
+        return done
+
+    def _has_enough(self, place: int, finished: list[Hypothesis], best: float) -> bool:
+        """Say whether a group has as many finished hypotheses as rows, or none that could still win."""
+        settings = self.settings
+        size = settings.rows // settings.groups
+        if settings.sample or len(finished) >= size:
+            return not settings.sample
+        wanted = min(settings.n_best, size)
+        # No token makes log P higher, and no length divides it by more than the limit does.
+        bound = best / (int(self.limits_B[place]) + 1) ** settings.length_penalty
+        return len(finished) >= wanted and sorted(found.score for found in finished)[-wanted] >= bound
+
+    def result(self, place: int) -> list[Hypothesis]:
+        """Give the finished hypotheses of a sentence, best first; of diverse groups, the best of each come first."""
+        groups = [sorted(group, key=lambda h: -h.score) for group in self.sentences[place].finished]
+        if len(groups) == 1:
+            return groups[0][: self.settings.n_best]
+        by_rank = [h for rank in range(max(map(len, groups))) for h in _ranked(groups, rank)]
+        return _distinct(by_rank)[: self.settings.n_best]
+
+
+def _ranked(groups: list[list[Hypothesis]], rank: int) -> list[Hypothesis]:
+    return sorted((group[rank] for group in groups if rank < len(group)), key=lambda h: -h.score)
+
+
+def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    """Leave out what another group has written too, unless there is nothing else to show."""
+    first: dict[tuple[int, ...], Hypothesis] = {}
+    for hypothesis in hypotheses:
+        first.setdefault(tuple(hypothesis.tokens), hypothesis)
+    again = [h for h in hypotheses if first[tuple(h.tokens)] is not h]
+    return [*first.values(), *again]

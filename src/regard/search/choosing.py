@@ -1,0 +1,220 @@
+"""Which rows go on, with which words: by beam, under constraints, or at random."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.search.beams import DEAD, Beams, Floats, Ints
+from regard.search.candidates import best_continuations
+
+
+@dataclass
+class Choice:
+    """For each row: which row of its sentence it goes on from, with which word, worth how much."""
+
+    parents_BN: Ints
+    words_BN: Ints
+    scores_BN: Floats
+
+    @classmethod
+    def nothing(cls, B: int, N: int) -> "Choice":
+        """Let no row go on. Rows that do not still name a parent and a word, for there is no row without."""
+        parents_BN = np.tile(np.arange(N), (B, 1))
+        return cls(parents_BN, np.zeros((B, N), dtype=np.int64), np.full((B, N), DEAD))
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The best continuations of each sentence, best first: from which row, with which word, worth how much."""
+
+    rows_BK: Ints
+    words_BK: Ints
+    scores_BK: Floats
+    ranks_BK: Floats
+    """What they are ordered by: the score, less what a word costs that other groups have chosen."""
+
+    def apart_from(self, words_BX: Ints, cost: float) -> "Candidates":
+        """Order them anew, each word dearer by its cost for each time that it is among these."""
+        times_BK = (self.words_BK[:, :, None] == words_BX[:, None, :]).sum(2)
+        ranks_BK = self.ranks_BK - cost * times_BK
+        order_BK = np.argsort(-ranks_BK, axis=1, kind="stable")
+        return Candidates(
+            *(np.take_along_axis(x, order_BK, axis=1) for x in (self.rows_BK, self.words_BK, self.scores_BK, ranks_BK))
+        )
+
+
+def choose_by_beam(beams: Beams, logs_BNW: Tensor, end: int) -> Choice:
+    """Take the best continuations of each group; what ends among the best is finished."""
+    settings = beams.settings
+    B, N, W = logs_BNW.shape
+    M = N // settings.groups
+    choice = Choice.nothing(B, N)
+    scores_BN = torch.from_numpy(beams.scores_BN)
+    for group in range(settings.groups):
+        rows = slice(group * M, (group + 1) * M)
+        # Twice as many as go on, for each row may end; and words that other groups have chosen may fall behind.
+        wanted = 2 * M + group * M * M
+        totals_BK, at_BK = best_continuations(logs_BNW[:, rows], scores_BN[:, rows], wanted)
+        scores_BK, flat_BK = totals_BK.numpy(), at_BK.numpy()
+        candidates = Candidates(group * M + flat_BK // W, flat_BK % W, scores_BK, scores_BK)
+        if group > 0:
+            chosen_BX = np.where(choice.scores_BN == DEAD, -1, choice.words_BN)[:, : group * M]
+            candidates = candidates.apart_from(chosen_BX, settings.diversity)
+        _choose_freely(beams, choice, group, candidates, end)
+        for place, sentence in enumerate(beams.sentences):
+            if sentence.constraints is not None:
+                _choose_under_constraints(beams, choice, place, group, candidates, logs_BNW[place], end)
+    return choice
+
+
+def _choose_freely(beams: Beams, choice: Choice, group: int, found: Candidates, end: int) -> None:
+    """Fill the choice for one group of all sentences at once, those with constraints to be seen to afterwards."""
+    M = beams.settings.rows // beams.settings.groups
+    words_BK, scores_BK = found.words_BK[:, : 2 * M], found.scores_BK[:, : 2 * M]
+    ends_BK = words_BK == end
+    for place, rank in np.argwhere(ends_BK[:, :M] & (scores_BK[:, :M] != DEAD)).tolist():
+        if beams.sentences[place].constraints is None:
+            beams.finish(place, group, int(found.rows_BK[place, rank]), float(scores_BK[place, rank]))
+    onward_BM = np.argsort(ends_BK, axis=1, kind="stable")[:, :M]
+    rows = slice(group * M, group * M + onward_BM.shape[1])
+    choice.parents_BN[:, rows] = np.take_along_axis(found.rows_BK, onward_BM, axis=1)
+    choice.words_BN[:, rows] = np.take_along_axis(words_BK, onward_BM, axis=1)
+    scores_BM = np.take_along_axis(scores_BK, onward_BM, axis=1)
+    choice.scores_BN[:, rows] = np.where(choice.words_BN[:, rows] == end, DEAD, scores_BM)
+
+
+def _choose_under_constraints(
+    beams: Beams, choice: Choice, place: int, group: int, found: Candidates, logs_NW: Tensor, end: int
+) -> None:
+    """Fill the choice for one group of a sentence that has constraints (after Post and Vilar, 2018)."""
+    M = beams.settings.rows // beams.settings.groups
+    first = group * M
+    onward: list[Onward] = []
+    ended: list[tuple[float, int]] = []
+    rows = range(first, first + M)
+    for listed in (_with_required(beams, place, rows, found, logs_NW), _all_words(beams, place, rows, logs_NW)):
+        for row, word, score, rank in listed:
+            after = beams.progress_after(place, row, word, end)
+            if word == end and after is not None:
+                ended.append((score, row))
+            elif after is not None:
+                onward.append(Onward(after, rank, row, word, score))
+        if onward or ended:
+            break  # only where nothing likely goes on are all words looked at
+    for score, row in sorted(ended, reverse=True)[:M]:
+        beams.finish(place, group, row, score)
+    choice.scores_BN[place, first : first + M] = DEAD
+    for row, chosen in enumerate(_spread(onward, M), first):
+        choice.parents_BN[place, row], choice.words_BN[place, row] = chosen.row, chosen.word
+        choice.scores_BN[place, row] = chosen.score
+
+
+def _with_required(
+    beams: Beams, place: int, rows: range, found: Candidates, logs_NW: Tensor
+) -> list[tuple[int, int, float, float]]:
+    """Give the candidates of a sentence, and what its constraints ask for where that is not among them."""
+    columns = (found.rows_BK[place], found.words_BK[place], found.scores_BK[place], found.ranks_BK[place])
+    listed = {
+        (row, word): (row, word, score, rank)
+        for row, word, score, rank in zip(*(column.tolist() for column in columns), strict=True)
+        if score != DEAD
+    }
+    for row in rows:
+        before = float(beams.scores_BN[place, row])
+        for word in beams.required_next(place, row) if before != DEAD else ():
+            score = before + float(logs_NW[row, word])
+            if score != DEAD:
+                listed.setdefault((row, word), (row, word, score, score))
+    return list(listed.values())
+
+
+def _all_words(beams: Beams, place: int, rows: range, logs_NW: Tensor) -> Iterator[tuple[int, int, float, float]]:
+    for row in rows:
+        for word, log in enumerate(logs_NW[row].tolist()):
+            score = float(beams.scores_BN[place, row]) + log
+            if score != DEAD:
+                yield row, word, score, score
+
+
+class Onward(NamedTuple):
+    """A continuation of a sentence that has constraints."""
+
+    tokens_met: int
+    rank: float
+    row: int
+    word: int
+    score: float
+
+
+def _spread(onward: list[Onward], count: int) -> list[Onward]:
+    """Share rows among hypotheses that have met more and fewer of their constraints, so that some get on with them."""
+    banks: dict[int, list[Onward]] = {}
+    for candidate in sorted(onward, key=lambda candidate: -candidate.rank):
+        banks.setdefault(candidate.tokens_met, []).append(candidate)
+    order = [banks[met] for met in sorted(banks, reverse=True)]
+    chosen: list[Onward] = []
+    while len(chosen) < count and any(order):
+        for bank in order:  # one of each in turn, those that have met the most first
+            if bank and len(chosen) < count:
+                chosen.append(bank.pop(0))
+    return chosen
+
+
+def choose_at_random(beams: Beams, logs_BNW: Tensor, end: int) -> Choice:
+    """Draw a word for each row; each draw is decided by the seeds, the row and the position alone."""
+    settings = beams.settings
+    B, N, _ = logs_BNW.shape
+    likely_BNW = _likely(logs_BNW.double() / settings.temperature, settings.top_k, settings.top_p, settings.min_p)
+    choice = Choice.nothing(B, N)
+    for place, sentence in enumerate(beams.sentences):
+        for row in np.flatnonzero(beams.scores_BN[place] != DEAD).tolist():
+            weights_W: Floats = likely_BNW[place, row].softmax(-1).numpy()
+            if sentence.constraints is not None:
+                weights_W = _fitting(beams, place, row, weights_W, logs_BNW[place, row], end)
+            word = _drawn(weights_W, (settings.seed, sentence.request.seed, row, int(beams.lengths_B[place])))
+            score = float(beams.scores_BN[place, row]) + float(logs_BNW[place, row, word])
+            if word == end:
+                beams.finish(place, 0, row, score)
+            else:
+                choice.words_BN[place, row], choice.scores_BN[place, row] = word, score
+    return choice
+
+
+def _likely(logs_BNW: Tensor, top_k: int, top_p: float, min_p: float) -> Tensor:
+    """Shut out the words that are not to be drawn."""
+    if top_k:
+        least = logs_BNW.topk(min(top_k, logs_BNW.size(-1)), dim=-1).values[..., -1:]
+        logs_BNW = logs_BNW.masked_fill(logs_BNW < least, -torch.inf)
+    if min_p:
+        most = logs_BNW.amax(-1, keepdim=True)
+        logs_BNW = logs_BNW.masked_fill(logs_BNW < most + float(np.log(min_p)), -torch.inf)
+    if top_p < 1.0:
+        sorted_BNW, order_BNW = logs_BNW.softmax(-1).sort(dim=-1, descending=True, stable=True)
+        beyond_BNW = sorted_BNW.cumsum(-1) - sorted_BNW >= top_p
+        logs_BNW = logs_BNW.masked_fill(beyond_BNW.gather(-1, order_BNW.argsort(-1)), -torch.inf)
+    return logs_BNW
+
+
+def _fitting(beams: Beams, place: int, row: int, weights_W: Floats, logs_W: Tensor, end: int) -> Floats:
+    """Shut out the words that leave no room for what is required; what is required comes when nothing else is left."""
+    fitting: list[int] = []
+    possible = np.flatnonzero(np.isfinite(logs_W.numpy())).tolist()
+    for words in (np.flatnonzero(weights_W).tolist(), beams.required_next(place, row), possible):
+        fitting = [word for word in words if beams.progress_after(place, row, word, end) is not None]
+        if fitting:
+            break
+    kept_W = np.zeros_like(weights_W)
+    kept_W[fitting] = weights_W[fitting]
+    if kept_W.sum() == 0.0:  # so unlikely that nothing is left of it
+        kept_W[fitting] = 1.0
+    return kept_W
+
+
+def _drawn(weights_W: Floats, key: tuple[int, ...]) -> int:
+    point = np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random()
+    summed_W = np.cumsum(weights_W)
+    return int(np.searchsorted(summed_W, point * summed_W[-1], side="right"))

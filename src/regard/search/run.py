@@ -1,0 +1,125 @@
+"""The search itself: sentences come in, their rows go on step by step, and leave as soon as they are finished."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.errors import ModelError
+from regard.search.beams import DEAD, Beams, Sentence
+from regard.search.choosing import choose_at_random, choose_by_beam
+from regard.search.rules import Rules, constraints_of
+from regard.search.settings import Hypothesis, Request, SearchSettings
+
+Watch = Callable[[int, list[int]], None]
+"""Told of the next tokens of a sentence (by its number) that nothing can change any more."""
+
+
+class Decoder(Protocol):
+    """What decodes. It holds B sentences of N rows; all rows are independent of one another."""
+
+    def admit(self, numbers: Sequence[int]) -> None:
+        """Let sentences in, behind those that are there."""
+
+    def step(self, tokens_BN: Tensor) -> Tensor:
+        """Take the next token of each row in; give the logits (B, N, W) of the one after it."""
+
+    def attention(self) -> Tensor:
+        """Give what the last step attended to in the source, (B, N, S)."""
+
+    def reorder(self, parents_BN: Tensor) -> None:
+        """Let each row go on from another row of its sentence."""
+
+    def keep(self, places: Sequence[int]) -> None:
+        """Keep the sentences at these places, in this order."""
+
+
+def search(
+    decoder: Decoder,
+    requests: Sequence[Request],
+    settings: SearchSettings,
+    *,
+    start: int,
+    end: int,
+    never: Sequence[int] = (),
+    joining_W: Tensor | None = None,
+    slots: int = 32,
+    watch: Watch | None = None,
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """Give the best hypotheses of each request with its number, best first, as soon as they are there.
+
+    At most `slots` sentences are decoded at once; they come in as they are asked for, so it is best to ask for the
+    longest first. `never` are tokens that may not come; `joining_W` says which continue the word before them.
+    """
+    rules = Rules(settings, end, never, joining_W)
+    beams = Beams(settings, start)
+    groups = settings.groups
+    waiting = [
+        Sentence(number, request, constraints_of(request, settings, end), [[] for _ in range(groups)])
+        for number, request in enumerate(requests)
+    ][::-1]
+    choose = choose_at_random if settings.sample else choose_by_beam
+    while waiting or beams.sentences:
+        room = slots - len(beams.sentences)
+        # A few at a time: the source is encoded for all that come in together.
+        if waiting and room and (room >= slots // 4 or not beams.sentences):
+            fresh = [waiting.pop() for _ in range(min(room, len(waiting)))]
+            for sentence in fresh:
+                if sentence.constraints is not None:
+                    sentence.progress = [sentence.constraints.start] * settings.rows
+            decoder.admit([sentence.number for sentence in fresh])
+            beams.admit(fresh)
+        logits_BNW = decoder.step(torch.from_numpy(beams.last_BN))
+        if settings.coverage_penalty:
+            beams.cover(decoder.attention().double().numpy())
+        logs_BNW = logits_BNW.log_softmax(-1)
+        if bool(logs_BNW[:, :, end].isnan().any()):  # one of a row is, if any of it is
+            raise ModelError("the model's log-probabilities are not numbers; its weights have diverged")
+        rules.apply(logs_BNW, beams)
+        choice = choose(beams, logs_BNW, end)
+        beams.grow(choice.parents_BN, choice.words_BN, choice.scores_BN)
+        if settings.rows > 1 and not settings.sample:
+            decoder.reorder(torch.from_numpy(choice.parents_BN))
+        if watch is not None:
+            _tell_settled(beams, watch)
+        yield from _let_go(decoder, beams)
+
+
+def _let_go(decoder: Decoder, beams: Beams) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """Give the sentences that are finished; the last ones take their places."""
+    done = beams.close_groups()
+    if not done:
+        return
+    found = [(beams.sentences[place].number, beams.result(place)) for place in done]
+    left = [place for place in range(len(beams.sentences)) if place not in set(done)]
+    # Those that stay where they are need not be moved.
+    holes = [place for place in done if place < len(left)]
+    places = list(range(len(left)))
+    for hole, moved in zip(holes, [place for place in left if place >= len(left)], strict=True):
+        places[hole] = moved
+    decoder.keep(places)
+    beams.keep(places)
+    yield from found
+
+
+def _tell_settled(beams: Beams, watch: Watch) -> None:
+    """Say which tokens all hypotheses of a sentence that could still win agree on."""
+    for place, sentence in enumerate(beams.sentences):
+        length = int(beams.lengths_B[place])
+        rows = np.flatnonzero(beams.scores_BN[place] != DEAD)
+        lines = [beams.tokens_BNT[place, row, :length].tolist() for row in rows]
+        lines += [hypothesis.tokens for group in sentence.finished for hypothesis in group]
+        settled = _common_beginning(lines)
+        if len(settled) > sentence.told:
+            watch(sentence.number, settled[sentence.told :])
+            sentence.told = len(settled)
+
+
+def _common_beginning(lines: list[list[int]]) -> list[int]:
+    shortest, longest = min(lines), max(lines)
+    for at, token in enumerate(shortest):
+        if token != longest[at]:
+            return shortest[:at]
+    return shortest

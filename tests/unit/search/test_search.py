@@ -158,7 +158,8 @@ def test_diverse_groups_differ_more() -> None:
 
 
 def test_no_sequence_of_two_comes_twice() -> None:
-    for found in run(range(20), [Request(12)] * 20, SearchSettings(beam=3, no_repeat=2, min_length=8)):
+    wanted = SearchSettings(beam=3, no_repeat=2, min_length=8)
+    for found in run(range(20), [Request(12)] * 20, wanted, vocabulary=12):
         pairs = list(zip(found[0].tokens, found[0].tokens[1:], strict=False))
         assert len(pairs) == len(set(pairs))
 

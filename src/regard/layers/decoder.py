@@ -38,8 +38,12 @@ class DecoderLayer(nn.Module):
         *,
         cache: DecoderLayerCache | None = None,
         lengths_B: Tensor | None = None,
+        record: list[Tensor] | None = None,
     ) -> Tensor:
-        """Look back, look at the source, transform. With a cache, x is what comes after what the cache holds."""
+        """Look back, look at the source, transform. With a cache, x is what comes after what the cache holds.
+
+        A `record` is given the weights BHTS with which the source was looked at.
+        """
         past = None if cache is None else cache.past
         x_BTD = self.self_attention_residual(
             x_BTD, lambda x: self.self_attention(x, causal=True, cache=past, lengths=lengths_B)
@@ -48,7 +52,14 @@ class DecoderLayer(nn.Module):
             attend = self.cross_attention.attend
             source = self.project_source(memory_BSD) if cache is None else cache.source
             assert source is not None, "a layer with cross-attention has projected its source"
-            x_BTD = self.cross_attention_residual(x_BTD, lambda x: attend(x, source, memory_mask).output_BTD)
+
+            def look_at_source(x_BTD: Tensor) -> Tensor:
+                attended = attend(x_BTD, source, memory_mask, return_weights=record is not None)
+                if record is not None and attended.weights_BHTS is not None:
+                    record.append(attended.weights_BHTS)
+                return attended.output_BTD
+
+            x_BTD = self.cross_attention_residual(x_BTD, look_at_source)
         x_BTD = self.feed_forward_residual(x_BTD, self.feed_forward)
         return x_BTD
 
@@ -82,11 +93,15 @@ class Decoder(nn.Module):
         *,
         cache: DecoderCache | None = None,
         lengths_B: Tensor | None = None,
+        record: list[Tensor] | None = None,
     ) -> Tensor:
-        """Give the decoder's states BTD. With a cache, the source is what the cache was started with."""
+        """Give the decoder's states BTD. With a cache, the source is what the cache was started with.
+
+        A `record` is given each layer's weights BHTS with which the source was looked at.
+        """
         if cache is not None:
             memory_mask = cache.memory_mask
         for index, layer in enumerate(self.layers):
             layer_cache = None if cache is None else cache.layers[index]
-            x_BTD = layer(x_BTD, memory_BSD, memory_mask, cache=layer_cache, lengths_B=lengths_B)
+            x_BTD = layer(x_BTD, memory_BSD, memory_mask, cache=layer_cache, lengths_B=lengths_B, record=record)
         return x_BTD if self.final_norm is None else self.final_norm(x_BTD)

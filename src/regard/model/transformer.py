@@ -96,6 +96,24 @@ class Transformer(nn.Module):
             states = decoder(embedding(target), *self._checked(memory))
         return states
 
+    @torch.no_grad()
+    def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
+        """Give the weights with which each target token (B, T) looks at each source token (B, S): (L, B, H, T, S).
+
+        >>> import torch
+        >>> from regard import Transformer, TransformerConfig
+        >>> model = Transformer(TransformerConfig.preset("tiny", vocab_size=100)).eval()
+        >>> weights = model.cross_attention(torch.randint(1, 100, (2, 7)), torch.randint(1, 100, (2, 5)))
+        >>> weights.shape  # 4 layers of 4 heads
+        torch.Size([4, 2, 4, 5, 7])
+        """
+        if self.config.kind != "encoder-decoder":
+            raise InputError(f"a model that is {self.config.kind} has no attention from a target to a source")
+        decoder, embedding = self._decoder_parts()
+        record: list[Tensor] = []
+        decoder(embedding(target), *self._checked(self.encode(source)), record=record)
+        return torch.stack(record)
+
     def start_cache(self, memory: Memory | None = None) -> DecoderCache:
         """Start decoding step by step from this memory, or from nothing where the model is a decoder alone.
 

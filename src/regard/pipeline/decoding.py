@@ -1,12 +1,13 @@
 """Sources in, the best targets out, in token numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
+from torch import Tensor
 
 from regard.model import Transformer
 from regard.pipeline.engine import Decoding, Engine
-from regard.search import Hypothesis, Request, SearchSettings, Watch, search
+from regard.search import Event, Finished, Hypothesis, Request, SearchSettings, search
 
 
 def decode(
@@ -37,39 +38,60 @@ def default_limit(engine: Engine, source: Sequence[int]) -> int:
     return min(2 * len(source) + 10, engine.longest)
 
 
-@torch.no_grad()
 def decode_requests(
     engine: Engine,
     sources: Sequence[Sequence[int]],
     requests: Sequence[Request],
     settings: SearchSettings,
     *,
-    budget: int = 4096,
     never: Sequence[int] = (),
-    joining_W: torch.Tensor | None = None,
-    watch: Watch | None = None,
+    joining_W: Tensor | None = None,
+    budget: int = 4096,
 ) -> list[list[Hypothesis]]:
     """Give the best targets of each source, best first."""
+    # Longest first: what is decoded side by side is then of about the same length.
     order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
-    found: dict[int, list[Hypothesis]] = {}
-    shut = {engine.config.pad_id, engine.start, *never}
-    if not order:
-        return []
-    slots = max(1, budget // (settings.rows * len(sources[order[0]])))
-    decoding = Decoding(
-        engine, [sources[index] for index in order], settings.rows, attention=settings.coverage_penalty > 0.0
-    )
-    told = None if watch is None else lambda number, tokens: watch(order[number], tokens)
-    for number, hypotheses in search(
-        decoding,
+    events = decode_events(
+        engine,
+        [sources[index] for index in order],
         [requests[index] for index in order],
+        settings,
+        never=never,
+        joining_W=joining_W,
+        budget=budget,
+    )
+    found = {order[event.number]: event.hypotheses for event in events if isinstance(event, Finished)}
+    return [found[index] for index in range(len(sources))]
+
+
+def decode_events(
+    engine: Engine,
+    sources: Sequence[Sequence[int]],
+    requests: Sequence[Request],
+    settings: SearchSettings,
+    *,
+    never: Sequence[int] = (),
+    joining_W: Tensor | None = None,
+    budget: int = 4096,
+    stream: bool = False,
+) -> Iterator[Event]:
+    """Give what a search finds, as it finds it."""
+    longest = max(map(len, sources), default=1)
+    decoding = Decoding(engine, sources, settings.rows, attention=settings.coverage_penalty > 0.0)
+    events = search(
+        decoding,
+        requests,
         settings,
         start=engine.start,
         end=engine.end,
-        never=sorted(shut),
+        never=[engine.config.pad_id, engine.start, *never],
         joining_W=joining_W,
-        slots=slots,
-        watch=told,
-    ):
-        found[order[number]] = hypotheses
-    return [found[index] for index in range(len(sources))]
+        slots=max(1, budget // (settings.rows * longest)),
+        stream=stream,
+    )
+    while True:
+        with torch.no_grad():  # around each step: whoever takes the events may want gradients in between
+            event = next(events, None)
+        if event is None:
+            return
+        yield event

@@ -17,7 +17,7 @@ class Rules:
 
     def __init__(self, settings: SearchSettings, end: int, never: Sequence[int], joining_W: Tensor | None) -> None:
         self._settings, self._end, self._joining_W = settings, end, joining_W
-        self._never = torch.tensor(sorted(never), dtype=torch.int64)
+        self._never = torch.tensor(sorted({*never} - {end}), dtype=torch.int64)
 
     def apply(self, logs_BNW: Tensor, beams: Beams) -> None:
         """Set the log-probabilities of what may not come to -∞, in place."""

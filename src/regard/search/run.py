@@ -1,6 +1,7 @@
 """The search itself: sentences come in, their rows go on step by step, and leave as soon as they are finished."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -13,8 +14,24 @@ from regard.search.choosing import choose_at_random, choose_by_beam
 from regard.search.rules import Rules, constraints_of
 from regard.search.settings import Hypothesis, Request, SearchSettings
 
-Watch = Callable[[int, list[int]], None]
-"""Told of the next tokens of a sentence (by its number) that nothing can change any more."""
+
+@dataclass(frozen=True)
+class Settled:
+    """The next tokens of a sentence, which nothing can change any more."""
+
+    number: int
+    tokens: list[int]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What was found for a sentence, best first."""
+
+    number: int
+    hypotheses: list[Hypothesis]
+
+
+Event = Settled | Finished
 
 
 class Decoder(Protocol):
@@ -46,9 +63,9 @@ def search(
     never: Sequence[int] = (),
     joining_W: Tensor | None = None,
     slots: int = 32,
-    watch: Watch | None = None,
-) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """Give the best hypotheses of each request with its number, best first, as soon as they are there.
+    stream: bool = False,
+) -> Iterator[Event]:
+    """Give the best hypotheses of each request as soon as they are there; with `stream`, tokens as they settle.
 
     At most `slots` sentences are decoded at once; they come in as they are asked for, so it is best to ask for the
     longest first. `never` are tokens that may not come; `joining_W` says which continue the word before them.
@@ -82,17 +99,17 @@ def search(
         beams.grow(choice.parents_BN, choice.words_BN, choice.scores_BN)
         if settings.rows > 1 and not settings.sample:
             decoder.reorder(torch.from_numpy(choice.parents_BN))
-        if watch is not None:
-            _tell_settled(beams, watch)
+        if stream:
+            yield from _settled(beams)
         yield from _let_go(decoder, beams)
 
 
-def _let_go(decoder: Decoder, beams: Beams) -> Iterator[tuple[int, list[Hypothesis]]]:
+def _let_go(decoder: Decoder, beams: Beams) -> Iterator[Finished]:
     """Give the sentences that are finished; the last ones take their places."""
     done = beams.close_groups()
     if not done:
         return
-    found = [(beams.sentences[place].number, beams.result(place)) for place in done]
+    found = [Finished(beams.sentences[place].number, beams.result(place)) for place in done]
     left = [place for place in range(len(beams.sentences)) if place not in set(done)]
     # Those that stay where they are need not be moved.
     holes = [place for place in done if place < len(left)]
@@ -104,8 +121,8 @@ def _let_go(decoder: Decoder, beams: Beams) -> Iterator[tuple[int, list[Hypothes
     yield from found
 
 
-def _tell_settled(beams: Beams, watch: Watch) -> None:
-    """Say which tokens all hypotheses of a sentence that could still win agree on."""
+def _settled(beams: Beams) -> Iterator[Settled]:
+    """Give the tokens that all hypotheses of a sentence that could still win agree on."""
     for place, sentence in enumerate(beams.sentences):
         length = int(beams.lengths_B[place])
         rows = np.flatnonzero(beams.scores_BN[place] != DEAD)
@@ -113,7 +130,7 @@ def _tell_settled(beams: Beams, watch: Watch) -> None:
         lines += [hypothesis.tokens for group in sentence.finished for hypothesis in group]
         settled = _common_beginning(lines)
         if len(settled) > sentence.told:
-            watch(sentence.number, settled[sentence.told :])
+            yield Settled(sentence.number, settled[sentence.told :])
             sentence.told = len(settled)
 
 

@@ -33,27 +33,32 @@ def split_pairs(pairs: Iterable[Pair], *, valid: int, test: int) -> Split:
     >>> pairs = [("Hi.", "Hallo!"), ("Hello!", "Hallo."), ("Go.", "Geh."), ("Go!", "Los!")]
     >>> found = split_pairs(pairs, valid=0, test=1)
     >>> found.train, found.test
-    ([('Go.', 'Geh.'), ('Go!', 'Los!')], [('Hi.', 'Hallo!')])
+    ([('Go!', 'Los!'), ('Go.', 'Geh.')], [('Hi.', 'Hallo!')])
 
     Pairs that share a sentence, up to case, spaces and punctuation around it, belong to one group, and so do those that
     are linked by others in between. Groups are ordered by the SHA-256 of the smallest key in them. The first give one
-    pair each to the test part, the next one each to validation; all the others are for training.
+    pair each to the test part, the next one each to validation; all the others are for training. Within a part, pairs
+    are ordered by their own SHA-256: neighbours have nothing in common.
     """
     kept, repeated, unfit = _cleaned(pairs)
     groups = _groups(kept)
     if len(groups) <= valid + test:
         raise DataError(f"{valid} + {test} pairs are wanted for validation and test; there are {len(groups)} groups")
     order = sorted(groups, key=lambda key: hashlib.sha256(key.encode()).digest())
-    chosen = dict.fromkeys(order[:test], "test") | dict.fromkeys(order[test : test + valid], "valid")
-    parts: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
-    set_aside = 0
-    for key, members in sorted(groups.items(), key=lambda group: group[1][0]):
-        if key in chosen:
-            parts[chosen[key]].append(kept[members[0]])
-            set_aside += len(members) - 1
-    taken = {member for key in chosen for member in groups[key]}
-    parts["train"] = [pair for number, pair in enumerate(kept) if number not in taken]
-    return Split(parts["train"], parts["valid"], parts["test"], repeated, unfit, set_aside)
+    for_test, for_valid = order[:test], order[test : test + valid]
+    taken = {member for key in (*for_test, *for_valid) for member in groups[key]}
+    return Split(
+        train=_mixed([pair for number, pair in enumerate(kept) if number not in taken]),
+        valid=_mixed([kept[groups[key][0]] for key in for_valid]),
+        test=_mixed([kept[groups[key][0]] for key in for_test]),
+        repeated=repeated,
+        unfit=unfit,
+        set_aside=len(taken) - valid - test,
+    )
+
+
+def _mixed(pairs: list[Pair]) -> list[Pair]:
+    return sorted(pairs, key=lambda pair: hashlib.sha256("\t".join(pair).encode()).digest())
 
 
 def sentence_key(text: str) -> str:

@@ -69,6 +69,21 @@ class Tokenizer:
         """How many tokens there are, special ones among them."""
         return int(self._backend.get_vocab_size())
 
+    @property
+    def special(self) -> list[int]:
+        """The numbers of the special tokens, which no text is made of."""
+        return sorted(self._special)
+
+    @property
+    def tags(self) -> list[str]:
+        """The special tokens that someone added, such as one for each target language."""
+        return [token for token in map(self.token, self.special) if token not in SPECIAL]
+
+    def joins(self, number: int) -> bool:
+        """Say whether a token goes on with the word before it: it starts with a letter, a digit or a byte."""
+        token = self.token(number)
+        return number not in self._special and (token in _BYTE_SET or token[:1].isalnum())
+
     def number(self, token: str) -> int:
         """Give the number of a token."""
         number = self._backend.token_to_id(token)

@@ -9,7 +9,7 @@ from typing import Any
 from regard.errors import ConfigError, DivergedError
 from regard.files import new_directory
 from regard.model import Transformer
-from regard.model.directory import load_tensors, write_model_directory
+from regard.model.directory import load_tensors, read_model_directory, write_model_directory
 from regard.training.averaging import average, chosen_snapshots
 from regard.training.checkpoints import (
     CHECKPOINTS,
@@ -84,6 +84,10 @@ class Trainer:
         found = newest_whole(self._out / CHECKPOINTS, self._listener.tell)
         if found is not None:
             self._go_on_from(found)
+        elif (beginning := self._run.training.start_from) is not None:
+            weights = read_model_directory(beginning)[1]
+            self._learner.load({"weights": weights, "running": weights, "moments": {}}, beginning)
+            self._listener.tell(f"starting from the weights of {beginning}")
         steps = self._processes.gathered(self.step)
         if len(set(steps)) > 1:
             raise ConfigError(f"processes would go on from steps {steps}; {self._out} must be one directory for all")

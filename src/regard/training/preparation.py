@@ -62,6 +62,11 @@ def tokenizers(run: Run, out: Path, tell: Tell) -> tuple[Tokenizer, Tokenizer]:
         for path, tokenizer in ((settings.source, source), (settings.target or settings.source, target)):
             _check_special(tokenizer, path)
         _check_tags(source, run, settings.source)
+    elif (beginning := run.training.start_from) is not None:
+        target = Tokenizer.load(beginning / TOKENIZER)
+        own = beginning / SOURCE_TOKENIZER
+        source = Tokenizer.load(own) if own.exists() else target
+        _check_tags(source, run, beginning / TOKENIZER)
     elif settings.shared:
         source = target = _trained(run, (0, 1), tell)
     else:
@@ -75,7 +80,7 @@ def tokenizers(run: Run, out: Path, tell: Tell) -> tuple[Tokenizer, Tokenizer]:
 def _trained(run: Run, sides: tuple[int, ...], tell: Tell) -> Tokenizer:
     def texts() -> Iterator[str]:
         for corpus in run.data.train:
-            for pair in corpus.pairs():
+            for pair in corpus.read():  # its rough forms have nothing to learn words from
                 if not is_oversized(pair):
                     yield from (pair[side] for side in sides)
 

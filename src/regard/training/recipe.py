@@ -12,6 +12,7 @@ from regard.configs import Config
 from regard.errors import ConfigError, DataError, InputError
 from regard.model import TransformerConfig
 from regard.model.config import Count, Flag, Rate, Size
+from regard.model.directory import CONFIG_FILE, read_config
 from regard.text import AnyCorpus
 from regard.text.tokenizer import TokenizerKind
 
@@ -81,6 +82,8 @@ class Training(Config):
     """The loop itself."""
 
     seed: Count = 1
+    start_from: Path | None = None
+    """A model directory to go on from: its weights, tokenizers and config, of which `model` may change a little."""
     steps: Size | None = None
     """Stop after so many updates."""
     epochs: Size | None = None
@@ -201,7 +204,8 @@ class Run(Config):
                 "cache": self.data.cache and base / self.data.cache,
             }
         )
-        return self.model_copy(update={"data": data, "tokenizer": _anchored(self.tokenizer, base)})
+        anchored = {"tokenizer": _anchored(self.tokenizer, base), "training": _anchored(self.training, base)}
+        return self.model_copy(update={"data": data, **anchored})
 
     def check(self) -> None:
         """Raise an `InputError` where fields do not fit together."""
@@ -210,18 +214,23 @@ class Run(Config):
         for name in ("vocab_size", "source_vocab_size", "pad_id", "bos_id", "eos_id"):
             if name in self.model:
                 raise InputError(f"model.{name} follows from the tokenizer and is not set in a run")
-        shown = self.model_config_for(1000, 1000)
-        if shown.kind == "encoder-only":
-            raise InputError("model.decoder_layers is 0; a run trains a model that writes")
-        if shown.kind == "decoder-only":
-            raise InputError("model.encoder_layers is 0; a run trains a model that reads a source")
+        if self.training.start_from is None:  # else it may not be there yet
+            shown = self.model_config_for(1000, 1000)
+            if shown.kind == "encoder-only":
+                raise InputError("model.decoder_layers is 0; a run trains a model that writes")
+            if shown.kind == "decoder-only":
+                raise InputError("model.encoder_layers is 0; a run trains a model that reads a source")
         if self.validation.patience is not None and not self.data.valid:
             raise InputError("validation.patience is set, but data.valid names nothing to validate on")
         if self.averaging.kind == "best" and not self.data.valid:
             raise InputError("averaging.kind is 'best', but data.valid names nothing to judge by")
+        if self.training.start_from is not None and (self.tokenizer.source is not None or "preset" in self.model):
+            raise InputError("training.start_from brings its own tokenizers and config; leave source and preset out")
 
     def model_config_for(self, source_size: int, target_size: int) -> TransformerConfig:
         """Describe the model for vocabularies of these sizes."""
+        if self.training.start_from is not None:
+            return self._model_to_go_on_from(self.training.start_from)
         fields = dict(self.model)
         preset = fields.pop("preset", "base")
         fields.update(vocab_size=target_size, pad_id=0, bos_id=1, eos_id=2)
@@ -230,6 +239,15 @@ class Run(Config):
             fields.setdefault("shared_embeddings", "target-output")
         try:
             return TransformerConfig.preset(preset, **fields)
+        except ConfigError as error:
+            raise InputError(str(error).replace("TransformerConfig: ", "model: ")) from None
+
+    def _model_to_go_on_from(self, path: Path) -> TransformerConfig:
+        before = read_config(path / CONFIG_FILE)
+        if before.kind != "encoder-decoder":
+            raise InputError(f"{path} is {before.kind}; a run trains a model that reads a source and writes a target")
+        try:
+            return TransformerConfig(**{**before.model_dump(), **self.model})
         except ConfigError as error:
             raise InputError(str(error).replace("TransformerConfig: ", "model: ")) from None
 

@@ -18,7 +18,8 @@ def full(model: Transformer, source: list[int], target: list[int]) -> Tensor:
     """The logits after the last token, by the whole forward pass."""
     target_1T = torch.tensor([target])
     logits = model(torch.tensor([source]), target_1T) if model.encoder is not None else model(target_1T)
-    return logits[0, -1]
+    last: Tensor = logits[0, -1]
+    return last
 
 
 @settings(max_examples=120, deadline=None)
@@ -78,11 +79,11 @@ def test_bytes_come_close_and_rows_do_not_see_each_other() -> None:
     words_BN = tokens(8, 2, 500)
     together = {}
     for precision in ("float", "int8"):
-        decoding = Decoding(Engine(model, precision), sources, 2)  # type: ignore[arg-type]
+        decoding = Decoding(Engine(model, precision), sources, 2)
         with torch.no_grad():
             decoding.admit(range(8))
             together[precision] = decoding.step(words_BN)
-            loud = Decoding(Engine(model, precision), sources, 2)  # type: ignore[arg-type]
+            loud = Decoding(Engine(model, precision), sources, 2)
             loud.admit([3])
             alone = loud.step(words_BN[3:4])
         assert (alone[0] - together[precision][3]).abs().max() < 1e-4

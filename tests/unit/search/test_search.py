@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.errors import ConfigError, InputError, ModelError
-from regard.search import Hypothesis, Request, SearchSettings, search
+from regard.search import Hypothesis, Request, SearchSettings, Settled, search
 from tests.unit.search.toy import END, START, Toy, log_probability, logits, run
 
 
@@ -195,19 +195,14 @@ def test_draws_follow_the_model() -> None:
 def test_tokens_are_told_as_they_settle(beam: int) -> None:
     told: dict[int, list[int]] = {}
     wanted = SearchSettings(beam=beam)
-    found = dict(
-        search(
-            Toy(range(9), beam),
-            [Request(8)] * 9,
-            wanted,
-            start=START,
-            end=END,
-            watch=lambda number, tokens: told.setdefault(number, []).extend(tokens),
-        )
-    )
-    assert told
-    for number, tokens in told.items():
-        assert found[number][0].tokens[: len(tokens)] == tokens
+    for event in search(Toy(range(9), beam), [Request(8)] * 9, wanted, start=START, end=END, stream=True):
+        if isinstance(event, Settled):
+            told.setdefault(event.number, []).extend(event.tokens)
+        elif event.number in told:
+            tokens = told.pop(event.number)
+            assert event.hypotheses[0].tokens[: len(tokens)] == tokens
+            told[-1] = []
+    assert -1 in told
 
 
 @pytest.mark.parametrize(
@@ -222,7 +217,7 @@ def test_tokens_are_told_as_they_settle(beam: int) -> None:
 )
 def test_settings_that_make_no_sense_are_refused(change: dict[str, int], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        SearchSettings(**change)  # type: ignore[arg-type]
+        SearchSettings(**change)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.search import Hypothesis, Request, SearchSettings, search
+from regard.search import Finished, Hypothesis, Request, SearchSettings, search
 
 START, END = 0, 1
 
@@ -69,5 +69,6 @@ def run(
 ) -> list[list[Hypothesis]]:
     """Search for all sentences; the start is never written."""
     decoder = Toy(sentences, settings.rows, vocabulary)
-    found = dict(search(decoder, requests, settings, start=START, end=END, never=[START], slots=slots))
+    events = search(decoder, requests, settings, start=START, end=END, never=[START], slots=slots)
+    found = {event.number: event.hypotheses for event in events if isinstance(event, Finished)}
     return [found[number] for number in range(len(sentences))]

@@ -19,8 +19,9 @@ from regard.training import Run, checkpoints
 from regard.training.checkpoints import read_checkpoint, step_directories
 from regard.training.examples import Batch
 from regard.training.losses import Loss, cross_entropy
+from regard.training.preparation import TOKENIZER
 from regard.training.reports import is_validation, read_metrics
-from tests.unit.training.runs import Notes, small_run
+from tests.unit.training.runs import SMALL, Notes, small_run
 
 Tensor = torch.Tensor
 
@@ -367,3 +368,23 @@ def test_a_line_of_many_megabytes_is_left_out_and_counted(tmp_path: Path) -> Non
     run = small_run(tmp_path, corpus, corpus.replace("train", "valid"), "training.steps=2", "validation.metric=bleu")
     train(run, tmp_path / "out", listener=notes)
     assert "training: 2 pairs; 1 with a line of more than 1,000,000 characters left out" in notes.sentences
+
+
+def test_a_run_may_start_from_a_trained_model(tmp_path: Path) -> None:
+    first = train(small_run(tmp_path), tmp_path / "first")
+    base = SMALL.replace('preset = "tiny"', "")
+    shape = ("d_model", "d_ff", "num_heads", "encoder_layers", "decoder_layers")
+    fewer = "\n".join(line for line in base.splitlines() if not line.startswith((*shape, "vocab_size")))
+    changes = ['training.start_from="first"', "training.steps=1", "schedule.peak=1e-9", "schedule.warmup=0"]
+    run = Run.from_toml(fewer, changes=changes, base=tmp_path)
+    notes = Notes()
+    second = train(run, tmp_path / "second", listener=notes)
+    assert "starting from the weights of" in " ".join(notes.sentences)
+    assert (second / TOKENIZER).read_bytes() == (first / TOKENIZER).read_bytes()
+    before, after = load_file(first / "model.safetensors"), load_file(second / "model.safetensors")
+    assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
+    other = Run.from_toml(fewer, changes=[*changes, "model.d_ff=64"], base=tmp_path)
+    with pytest.raises(ModelError, match="does not fit the model of this run"):
+        train(other, tmp_path / "third")
+    with pytest.raises(ConfigError, match="leave source and preset out"):
+        small_run(tmp_path, 'training.start_from="first"')

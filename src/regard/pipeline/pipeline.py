@@ -1,0 +1,278 @@
+"""A model directory put to work: texts in, texts out."""
+
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self, overload
+
+import torch
+from torch import Tensor
+
+from regard.errors import ConfigError, InputError, ModelError
+from regard.files import read_json
+from regard.model import Transformer
+from regard.pipeline.decoding import decode_events, decode_requests, default_limit
+from regard.pipeline.engine import Engine
+from regard.pipeline.linear import Precision, bytes_are_fast
+from regard.pipeline.translation import Part, Translation, Wishes, on_one_line, put_together
+from regard.search import Finished, Hypothesis, Request, SearchSettings, Settled
+from regard.text import Tokenizer, padded
+from regard.text.sentences import Piece, fitting_pieces, split_sentences
+
+TOKENIZER, SOURCE_TOKENIZER, GENERATION = "tokenizer.json", "source-tokenizer.json", "generation.json"
+_LONGEST_PIECE = 200  # tokens; longer sentences are cut into pieces
+
+
+class Pipeline:
+    """A model with its tokenizers, ready to translate. `regard.load` makes one from a directory."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        source: Tokenizer,
+        target: Tokenizer,
+        *,
+        settings: SearchSettings | None = None,
+        precision: Literal["auto", "float", "int8"] = "auto",
+    ) -> None:
+        if model.config.kind != "encoder-decoder":
+            raise InputError(f"the model is {model.config.kind}; a pipeline needs an encoder and a decoder")
+        if (model.config.source_size, model.config.vocab_size) != (source.vocab_size, target.vocab_size):
+            raise ModelError(
+                f"the model knows {model.config.source_size} and {model.config.vocab_size} tokens, "
+                f"its tokenizers {source.vocab_size} and {target.vocab_size}"
+            )
+        self.model, self.source, self.target = model.eval(), source, target
+        self.settings = SearchSettings() if settings is None else settings
+        self.precision: Precision = ("int8" if bytes_are_fast() else "float") if precision == "auto" else precision
+        self._engine = Engine(model, self.precision)
+
+    @classmethod
+    def load(cls, path: Path, precision: Literal["auto", "float", "int8"] = "auto") -> Self:
+        """Read a model directory with its tokenizers."""
+        model = Transformer.load(path)
+        target = Tokenizer.load(path / TOKENIZER)
+        source = Tokenizer.load(path / SOURCE_TOKENIZER) if (path / SOURCE_TOKENIZER).exists() else target
+        settings = read_settings(path / GENERATION) if (path / GENERATION).exists() else SearchSettings()
+        kept = model if model.output.weight.dtype == torch.float64 else model.float()
+        return cls(kept, source, target, settings=settings, precision=precision)
+
+    @property
+    def languages(self) -> list[str]:
+        """The languages that the model was trained to be told to write, by its tags such as <2de>."""
+        return [tag[2:-1] for tag in self.source.tags if tag.startswith("<2") and tag.endswith(">")]
+
+    @overload
+    def translate(self, texts: str, *, to: str | None = None, wishes: Wishes = ..., **changes: Any) -> Translation: ...
+    @overload
+    def translate(
+        self, texts: Sequence[str], *, to: str | None = None, wishes: Wishes = ..., **changes: Any
+    ) -> list[Translation]: ...
+    def translate(
+        self,
+        texts: str | Sequence[str],
+        *,
+        to: str | None = None,
+        wishes: Wishes = Wishes(),  # noqa: B008 (it cannot change)
+        align: bool = False,
+        **changes: Any,
+    ) -> Translation | list[Translation]:
+        """Translate a text, or several at once.
+
+        >>> import regard
+        >>> model = regard.load("de-en")
+        >>> model.translate("Ich habe Hunger.", to="en", beam=5).text
+        "I'm hungry."
+
+        `to` is the language, for a model that knows several. The fields of `SearchSettings` change how it searches:
+        `beam`, `n_best`, `length_penalty` and so on. Texts of several sentences are translated sentence by sentence.
+        """
+        if isinstance(texts, str):
+            return self.translate([texts], to=to, wishes=wishes, align=align, **changes)[0]
+        settings = self.with_changes(changes)
+        cut = [self._pieces(text, whole=bool(wishes)) for text in texts]
+        places = [(line, at) for line, pieces in enumerate(cut) for at, (piece, _) in enumerate(pieces) if piece]
+        sources = [self.encoded(cut[line][at][0], to) for line, at in places]
+        requests = [self._request(source, wishes) for source in sources]
+        found = decode_requests(
+            self._engine,
+            sources,
+            requests,
+            settings,
+            never=self.target.special,
+            joining_W=self._joining_W if wishes.require else None,
+        )
+        done: list[list[list[Part]]] = [[[] for _ in pieces] for pieces in cut]
+        for (line, at), source, hypotheses in zip(places, sources, found, strict=True):
+            done[line][at] = [self._part(source, hypothesis, align) for hypothesis in hypotheses]
+        return [put_together(pieces, parts, self.source, self.target) for pieces, parts in zip(cut, done, strict=True)]
+
+    def stream(self, text: str, *, to: str | None = None, **changes: Any) -> Iterator[str]:
+        """Give a translation piece by piece, each as soon as nothing can change it any more."""
+        settings = self.with_changes(changes)
+        for piece, space in self._pieces(text, whole=False):
+            if piece:
+                yield from self._streamed(piece, to, settings)
+            yield on_one_line(space)
+
+    def score(self, sources: Sequence[str], targets: Sequence[str], *, to: str | None = None) -> list[Hypothesis]:
+        """Give what the model thinks of given translations: their tokens, log-probabilities and scores.
+
+        >>> import regard
+        >>> model = regard.load("de-en")
+        >>> good, bad = model.score(["Ich habe Hunger."] * 2, ["I'm hungry.", "I'm a door."], to="en")
+        >>> good.score > bad.score
+        True
+        """
+        if len(sources) != len(targets):
+            raise InputError(f"{len(sources)} sources cannot be scored with {len(targets)} targets")
+        pairs = [
+            (self.encoded(source, to), self.target.encode(target))
+            for source, target in zip(sources, targets, strict=True)
+        ]
+        order = sorted(range(len(pairs)), key=lambda index: max(map(len, pairs[index])))
+        scored: dict[int, Hypothesis] = {}
+        for first in range(0, len(order), 64):
+            chosen = order[first : first + 64]
+            totals = self._log_probabilities([pairs[index] for index in chosen])
+            for index, total in zip(chosen, totals, strict=True):
+                tokens = pairs[index][1]
+                scored[index] = Hypothesis(
+                    tokens, total / (len(tokens) + 1) ** self.settings.length_penalty, total, cut=False
+                )
+        return [scored[index] for index in range(len(pairs))]
+
+    def encoded(self, text: str, to: str | None) -> list[int]:
+        """Give the source tokens of a text: its language's tag, the text, its end."""
+        end = self.source_end
+        return [*self._tag(to), *self.source.encode(text), end]
+
+    @property
+    def source_end(self) -> int:
+        """The token that ends a source."""
+        return self._engine.end
+
+    def with_changes(self, changes: dict[str, Any]) -> SearchSettings:
+        """Give the settings of this model with some of them changed."""
+        given = {key: value for key, value in changes.items() if value is not None}
+        if given.get("n_best", 1) > given.get("beam", self.settings.beam) and "beam" not in given:
+            given["beam"] = given["n_best"]
+        return SearchSettings(**{**self.settings.model_dump(), **given})
+
+    def _tag(self, to: str | None) -> list[int]:
+        languages = self.languages
+        if to is None and len(languages) > 1:
+            raise InputError(f"the model writes {' and '.join(languages)}; say which language is wanted")
+        if to is not None and to not in languages:
+            known = f"it writes {', '.join(languages)}" if languages else "it has no languages to choose from"
+            raise InputError(f"language {to!r} is not one that this model writes; {known}")
+        return [self.source.number(f"<2{language}>") for language in languages if to in (None, language)]
+
+    def _pieces(self, text: str, whole: bool) -> list[Piece]:
+        """Cut a text into sentences, and those into what the model can take; with wishes it stays whole if it can."""
+        # A table of positions has an end; the tag and the end of the source need a place in it too.
+        limit = min(_LONGEST_PIECE, self._engine.longest - 2)
+
+        def fits(piece: str) -> bool:
+            return len(piece) <= 20 * limit and len(self.source.encode(piece)) <= limit
+
+        if whole:
+            bare = text.strip()
+            if not fits(bare):
+                raise InputError(
+                    f"a text of {len(text)} characters is too long to be translated whole under constraints"
+                )
+            start = text.find(bare)
+            return [("", text[:start]), (bare, text[start + len(bare) :])]
+        pieces: list[Piece] = []
+        for sentence, space in split_sentences(text):
+            *before, (last, gap) = fitting_pieces(sentence, fits)
+            pieces += [*before, (last, gap + space)]
+        return pieces
+
+    def _request(self, source: Sequence[int], wishes: Wishes) -> Request:
+        limit = default_limit(self._engine, source)
+        phrases = {}
+        for name, words in (("require", wishes.require), ("forbid", wishes.forbid)):
+            phrases[name] = tuple(tuple(self.target.encode(word)) for word in words)
+            if any(not phrase for phrase in phrases[name]):
+                raise InputError(f"a word to {name} is empty")
+        needed = len(self.target.encode(wishes.prefix)) + sum(map(len, phrases["require"]))
+        return Request(
+            limit=min(max(limit, needed + 10), self._engine.longest),
+            prefix=tuple(self.target.encode(wishes.prefix)) if wishes.prefix else (),
+            required=phrases["require"],
+            forbidden=phrases["forbid"],
+            seed=zlib.crc32(repr(list(source)).encode()),
+        )
+
+    @property
+    def _joining_W(self) -> Tensor | None:
+        """Which tokens go on with the word before them, so that a required word would become another."""
+        if self.target.kind == "words":
+            return None
+        return torch.tensor([self.target.joins(number) for number in range(self.target.vocab_size)])
+
+    def _part(self, source: list[int], hypothesis: Hypothesis, align: bool) -> Part:
+        text = on_one_line(self.target.decode(hypothesis.tokens))
+        return Part(text, hypothesis, source, self.aligned(source, hypothesis.tokens) if align else None)
+
+    def aligned(self, source: list[int], target: list[int]) -> Tensor:
+        """Give what each target token looked at in the source, the mean of all heads of all layers: (T, S)."""
+        given = torch.tensor([[self._engine.start, *target]])
+        return self.model.cross_attention(torch.tensor([source]), given)[:, 0].mean((0, 1))[: len(target)]
+
+    def _streamed(self, piece: str, to: str | None, settings: SearchSettings) -> Iterator[str]:
+        source = self.encoded(piece, to)
+        request = self._request(source, Wishes())
+        settled: list[int] = []
+        shown = ""
+        for event in decode_events(self._engine, [source], [request], settings, never=self.target.special, stream=True):
+            if isinstance(event, Settled):
+                settled += event.tokens
+            else:
+                settled = event.hypotheses[0].tokens
+            text = on_one_line(self.target.decode(settled))
+            # Bytes may be a part of a character whose rest is still to come.
+            if isinstance(event, Finished) or not text.endswith("\ufffd"):
+                yield text[len(shown) :]
+                shown = text
+
+    @torch.no_grad()
+    def _log_probabilities(self, pairs: list[tuple[list[int], list[int]]]) -> list[float]:
+        config = self.model.config
+        start, end, pad = self._engine.start, self._engine.end, config.pad_id
+        source = padded([source for source, _ in pairs], pad)
+        given = padded([[start, *target] for _, target in pairs], pad)
+        labels = padded([[*target, end] for _, target in pairs], pad)
+        logs_BT = self.model(source, given).log_softmax(-1).gather(2, labels[:, :, None])[:, :, 0].double()
+        real_BT = torch.arange(labels.size(1)) < torch.tensor([[len(target) + 1] for _, target in pairs])
+        return [float(total) for total in (logs_BT * real_BT).sum(1)]
+
+
+def read_settings(path: Path) -> SearchSettings:
+    """Read how a model is made to write."""
+    try:
+        return SearchSettings(**read_json(path))
+    except (ConfigError, TypeError) as error:
+        raise ModelError(f"{path}: {error}") from None
+
+
+def load(name: str | os.PathLike[str], *, precision: Literal["auto", "float", "int8"] = "auto") -> Pipeline:
+    """Load a model, ready to translate: a directory, or the name of one that comes with the package.
+
+    >>> import regard
+    >>> regard.load("de-en").languages
+    ['de', 'en']
+
+    `precision` is "float" for the weights as they are, "int8" for bytes, "auto" for what is faster on this machine.
+    """
+    from regard import models
+
+    path = Path(name)
+    if not path.exists() and str(name) in models.names():
+        path = models.path_of(str(name))
+    if not path.exists():
+        raise ModelError(f"{name} is no directory, and no model of the package: {', '.join(models.names())}")
+    return Pipeline.load(path, precision)

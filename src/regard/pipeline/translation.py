@@ -1,0 +1,98 @@
+"""What is asked of a translation, and what comes of it: pieces of a text, put together again."""
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from regard.search import Hypothesis
+from regard.text import Tokenizer
+from regard.text.sentences import Piece
+
+_BREAKS = dict.fromkeys(map(ord, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What a model made of a text."""
+
+    text: str
+    score: float
+    """log P / length^α of each sentence, their mean by length."""
+    tokens: list[str]
+    alternatives: tuple["Translation", ...] = ()
+    """The next best, where more than one was asked for."""
+    cut: bool = False
+    """Whether a sentence ends because it had no more room, and not because the model ended it."""
+    alignment: list[tuple[int, int]] | None = None
+    """For each target token the source token that it looked at most, as (source, target), where asked for."""
+    source_tokens: list[str] | None = None
+    """What the source numbers of the alignment count."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What is wanted of each translation beside its being good, in words."""
+
+    require: tuple[str, ...] = ()
+    """Words or phrases that must come."""
+    forbid: tuple[str, ...] = ()
+    """Words or phrases that must not."""
+    prefix: str = ""
+    """What it starts with."""
+
+    def __bool__(self) -> bool:
+        return bool(self.require or self.forbid or self.prefix)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a text, translated."""
+
+    text: str
+    hypothesis: Hypothesis
+    source: list[int]
+    attention_TS: Tensor | None
+
+
+def on_one_line(text: str) -> str:
+    """Put spaces for line breaks: a text of one line becomes one line."""
+    return text.translate(_BREAKS)
+
+
+def put_together(pieces: list[Piece], parts: list[list[Part]], source: Tokenizer, target: Tokenizer) -> Translation:
+    """Make a text of its pieces, each with its translations, best first, and the spaces between them."""
+    count = max((len(found) for found in parts), default=0)
+    whole = [_ranked(pieces, parts, rank, source, target) for rank in range(max(count, 1))]
+    return replace(whole[0], alternatives=tuple(whole[1:]))
+
+
+def _ranked(
+    pieces: list[Piece], parts: list[list[Part]], rank: int, source: Tokenizer, target: Tokenizer
+) -> Translation:
+    """Put the translations of this rank together; a piece that has not so many gives its last."""
+    text, score, length, cut = "", 0.0, 0, False
+    tokens: list[str] = []
+    source_tokens: list[str] = []
+    alignment: list[tuple[int, int]] | None = None
+    for (_, space), found in zip(pieces, parts, strict=True):
+        if found:
+            part = found[min(rank, len(found) - 1)]
+            weight = len(part.hypothesis.tokens) + 1
+            score, length = score + part.hypothesis.score * weight, length + weight
+            if part.attention_TS is not None:
+                looked = part.attention_TS.argmax(1).tolist() if part.attention_TS.numel() else []
+                moved = [(len(source_tokens) + at, len(tokens) + place) for place, at in enumerate(looked)]
+                alignment = (alignment or []) + moved
+            text += part.text
+            tokens += map(target.token, part.hypothesis.tokens)
+            source_tokens += map(source.token, part.source)
+            cut = cut or part.hypothesis.cut
+        text += on_one_line(space)
+    return Translation(
+        text,
+        score / max(length, 1),
+        tokens,
+        cut=cut,
+        alignment=alignment,
+        source_tokens=None if alignment is None else source_tokens,
+    )

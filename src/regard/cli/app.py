@@ -14,8 +14,10 @@ from regard.cli.evaluate import evaluate
 from regard.cli.explain import explain
 from regard.cli.plot import plot
 from regard.cli.reproduce import reproduce
+from regard.cli.score import score
 from regard.cli.tokenizer import app as tokenizer
 from regard.cli.train import train
+from regard.cli.translate import translate
 
 app = typer.Typer(
     name="regard",
@@ -24,8 +26,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(translate)
 app.command()(train)
 app.command()(evaluate)
+app.command()(score)
 app.command()(average)
 app.command()(plot)
 app.command()(reproduce)

@@ -1,5 +1,6 @@
 """A model directory put to work: texts in, texts out."""
 
+import hashlib
 import os
 import zlib
 from collections.abc import Iterator, Sequence
@@ -16,12 +17,12 @@ from regard.pipeline.decoding import decode_events, decode_requests, default_lim
 from regard.pipeline.engine import Engine
 from regard.pipeline.linear import Precision, bytes_are_fast
 from regard.pipeline.translation import Part, Translation, Wishes, on_one_line, put_together
-from regard.search import Finished, Hypothesis, Request, SearchSettings, Settled
+from regard.search import Hypothesis, Request, SearchSettings, Settled
 from regard.text import Tokenizer, padded
 from regard.text.sentences import Piece, fitting_pieces, split_sentences
 
 TOKENIZER, SOURCE_TOKENIZER, GENERATION = "tokenizer.json", "source-tokenizer.json", "generation.json"
-_LONGEST_PIECE = 200  # tokens; longer sentences are cut into pieces
+_LONGEST_PIECE = 120  # tokens; longer sentences are cut into pieces
 
 
 class Pipeline:
@@ -35,6 +36,7 @@ class Pipeline:
         *,
         settings: SearchSettings | None = None,
         precision: Literal["auto", "float", "int8"] = "auto",
+        path: Path | None = None,
     ) -> None:
         if model.config.kind != "encoder-decoder":
             raise InputError(f"the model is {model.config.kind}; a pipeline needs an encoder and a decoder")
@@ -44,6 +46,8 @@ class Pipeline:
                 f"its tokenizers {source.vocab_size} and {target.vocab_size}"
             )
         self.model, self.source, self.target = model.eval(), source, target
+        self.path = path
+        """The directory that it was read from, if it was."""
         self.settings = SearchSettings() if settings is None else settings
         self.precision: Precision = ("int8" if bytes_are_fast() else "float") if precision == "auto" else precision
         self._engine = Engine(model, self.precision)
@@ -56,25 +60,38 @@ class Pipeline:
         source = Tokenizer.load(path / SOURCE_TOKENIZER) if (path / SOURCE_TOKENIZER).exists() else target
         settings = read_settings(path / GENERATION) if (path / GENERATION).exists() else SearchSettings()
         kept = model if model.output.weight.dtype == torch.float64 else model.float()
-        return cls(kept, source, target, settings=settings, precision=precision)
+        return cls(kept, source, target, settings=settings, precision=precision, path=path)
 
     @property
     def languages(self) -> list[str]:
         """The languages that the model was trained to be told to write, by its tags such as <2de>."""
         return [tag[2:-1] for tag in self.source.tags if tag.startswith("<2") and tag.endswith(">")]
 
+    @property
+    def identity(self) -> str:
+        """Tell this model, as it computes, from any other."""
+        digest = hashlib.sha256(self.precision.encode())
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def check(self, to: str | None, changes: dict[str, Any]) -> None:
+        """Raise an `InputError` or a `ConfigError` where a language or settings cannot be had, before any work."""
+        self._tag(to)
+        self.with_changes(changes)
+
     @overload
-    def translate(self, texts: str, *, to: str | None = None, wishes: Wishes = ..., **changes: Any) -> Translation: ...
+    def translate(self, texts: str, **options: Any) -> Translation: ...
     @overload
-    def translate(
-        self, texts: Sequence[str], *, to: str | None = None, wishes: Wishes = ..., **changes: Any
-    ) -> list[Translation]: ...
+    def translate(self, texts: Sequence[str], **options: Any) -> list[Translation]: ...
     def translate(
         self,
         texts: str | Sequence[str],
         *,
         to: str | None = None,
-        wishes: Wishes = Wishes(),  # noqa: B008 (it cannot change)
+        require: Sequence[str] = (),
+        forbid: Sequence[str] = (),
+        prefix: str = "",
         align: bool = False,
         **changes: Any,
     ) -> Translation | list[Translation]:
@@ -86,33 +103,48 @@ class Pipeline:
         "I'm hungry."
 
         `to` is the language, for a model that knows several. The fields of `SearchSettings` change how it searches:
-        `beam`, `n_best`, `length_penalty` and so on. Texts of several sentences are translated sentence by sentence.
+        `beam`, `n_best`, `length_penalty` and so on. Words to `require` come in each translation, words to `forbid`
+        do not, and `prefix` is what it starts with. Texts of several sentences are translated sentence by sentence;
+        what has no words in it stays as it is.
         """
         if isinstance(texts, str):
-            return self.translate([texts], to=to, wishes=wishes, align=align, **changes)[0]
+            texts, single = [texts], True
+        else:
+            single = False
+        wishes = Wishes(tuple(require), tuple(forbid), prefix)
         settings = self.with_changes(changes)
         cut = [self._pieces(text, whole=bool(wishes)) for text in texts]
-        places = [(line, at) for line, pieces in enumerate(cut) for at, (piece, _) in enumerate(pieces) if piece]
-        sources = [self.encoded(cut[line][at][0], to) for line, at in places]
-        requests = [self._request(source, wishes) for source in sources]
+        done: list[list[list[Part]]] = [[[] for _ in pieces] for pieces in cut]
+        places: list[tuple[int, int]] = []
+        sources: list[list[int]] = []
+        for line, pieces in enumerate(cut):
+            for at, (piece, _) in enumerate(pieces):
+                source = self.encoded(piece, to)
+                if piece and not wishes and not self.source.has_words(source):
+                    done[line][at] = [self._copied(piece, source)]
+                elif piece:
+                    places.append((line, at))
+                    sources.append(source)
         found = decode_requests(
             self._engine,
             sources,
-            requests,
+            [self._request(source, wishes) for source in sources],
             settings,
             never=self.target.special,
             joining_W=self._joining_W if wishes.require else None,
         )
-        done: list[list[list[Part]]] = [[[] for _ in pieces] for pieces in cut]
         for (line, at), source, hypotheses in zip(places, sources, found, strict=True):
             done[line][at] = [self._part(source, hypothesis, align) for hypothesis in hypotheses]
-        return [put_together(pieces, parts, self.source, self.target) for pieces, parts in zip(cut, done, strict=True)]
+        made = [put_together(pieces, parts, self.source, self.target) for pieces, parts in zip(cut, done, strict=True)]
+        return made[0] if single else made
 
     def stream(self, text: str, *, to: str | None = None, **changes: Any) -> Iterator[str]:
         """Give a translation piece by piece, each as soon as nothing can change it any more."""
         settings = self.with_changes(changes)
         for piece, space in self._pieces(text, whole=False):
-            if piece:
+            if piece and not self.source.has_words(self.source.encode(piece)):
+                yield on_one_line(piece)
+            elif piece:
                 yield from self._streamed(piece, to, settings)
             yield on_one_line(space)
 
@@ -171,6 +203,10 @@ class Pipeline:
 
     def _pieces(self, text: str, whole: bool) -> list[Piece]:
         """Cut a text into sentences, and those into what the model can take; with wishes it stays whole if it can."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"a text has half a character (a lone surrogate) at {error.start}") from None
         # A table of positions has an end; the tag and the end of the source need a place in it too.
         limit = min(_LONGEST_PIECE, self._engine.longest - 2)
 
@@ -198,6 +234,9 @@ class Pipeline:
             phrases[name] = tuple(tuple(self.target.encode(word)) for word in words)
             if any(not phrase for phrase in phrases[name]):
                 raise InputError(f"a word to {name} is empty")
+        if not wishes and self.source is self.target:
+            # What the vocabulary has no piece for is spelled in bytes; it must come through as it is.
+            phrases["require"] = tuple(map(tuple, self.source.spelled_in_bytes(source)))
         needed = len(self.target.encode(wishes.prefix)) + sum(map(len, phrases["require"]))
         return Request(
             limit=min(max(limit, needed + 10), self._engine.longest),
@@ -218,6 +257,9 @@ class Pipeline:
         text = on_one_line(self.target.decode(hypothesis.tokens))
         return Part(text, hypothesis, source, self.aligned(source, hypothesis.tokens) if align else None)
 
+    def _copied(self, piece: str, source: list[int]) -> Part:
+        return Part(on_one_line(piece), Hypothesis(self.target.encode(piece), 0.0, 0.0, cut=False), source, None)
+
     def aligned(self, source: list[int], target: list[int]) -> Tensor:
         """Give what each target token looked at in the source, the mean of all heads of all layers: (T, S)."""
         given = torch.tensor([[self._engine.start, *target]])
@@ -233,11 +275,10 @@ class Pipeline:
                 settled += event.tokens
             else:
                 settled = event.hypotheses[0].tokens
+            # Bytes of a character whose rest is still to come are left out, and come with it.
             text = on_one_line(self.target.decode(settled))
-            # Bytes may be a part of a character whose rest is still to come.
-            if isinstance(event, Finished) or not text.endswith("\ufffd"):
-                yield text[len(shown) :]
-                shown = text
+            yield text[len(shown) :]
+            shown = text
 
     @torch.no_grad()
     def _log_probabilities(self, pairs: list[tuple[list[int], list[int]]]) -> list[float]:

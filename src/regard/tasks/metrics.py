@@ -20,13 +20,21 @@ class Score:
     """The score in the metric's own words."""
 
 
-def score(metric: MetricName, texts: Sequence[str], references: Sequence[str], *, tokenized: bool = False) -> Score:
+def score(
+    metric: MetricName,
+    texts: Sequence[str],
+    references: Sequence[str],
+    *,
+    tokenized: bool = False,
+    bootstrap: int = 0,
+) -> Score:
     """Score texts against one reference each, from 0 to 100.
 
     >>> score("exact", ["2027-03-03", "2027-03-04"], ["2027-03-03", "2027-03-05"]).value
     50.0
 
-    `tokenized` says that texts are cut into words already, so that BLEU does not cut them again.
+    `tokenized` says that texts are cut into words already, so that BLEU does not cut them again. With `bootstrap`, the
+    score's own words have the interval in which 95 of 100 draws of as many sentences lie, out of so many draws.
     """
     if len(texts) != len(references) or not texts:
         raise InputError(f"{len(texts)} texts cannot be scored against {len(references)} references")
@@ -39,5 +47,5 @@ def score(metric: MetricName, texts: Sequence[str], references: Sequence[str], *
 
     judge = BLEU(tokenize="none", force=True) if tokenized else BLEU()
     computed = judge if metric == "bleu" else CHRF()
-    result = computed.corpus_score(list(texts), [list(references)])
+    result = computed.corpus_score(list(texts), [list(references)], n_bootstrap=max(bootstrap, 1))
     return Score(float(result.score), str(computed.get_signature()), str(result))

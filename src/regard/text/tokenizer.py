@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -84,6 +85,26 @@ class Tokenizer:
         token = self.token(number)
         return number not in self._special and (token in _BYTE_SET or token[:1].isalnum())
 
+    def has_words(self, numbers: Sequence[int]) -> bool:
+        """Say whether there is a letter among the pieces, other than those that are spelled in bytes."""
+        if self.kind == "words":
+            return True
+        tokens = (self.token(number) for number in numbers if number not in self._special)
+        return any(token not in _BYTE_SET and any(map(str.isalpha, token)) for token in tokens)
+
+    def spelled_in_bytes(self, numbers: Sequence[int]) -> list[list[int]]:
+        """Give each run of bytes: what the vocabulary has no piece for.
+
+        >>> tokenizer = Tokenizer.train(["so it goes"], vocab_size=370)
+        >>> [tokenizer.decode(run) for run in tokenizer.spelled_in_bytes(tokenizer.encode("so ☀ it 日本 goes"))]
+        ['☀', '日本']
+        """
+        runs: list[list[int]] = []
+        for is_byte, run in groupby(numbers, lambda number: self.token(number) in _BYTE_SET):
+            if is_byte:
+                runs.append(list(run))
+        return runs
+
     def number(self, token: str) -> int:
         """Give the number of a token."""
         number = self._backend.token_to_id(token)
@@ -111,11 +132,16 @@ class Tokenizer:
         return [encoded.ids for encoded in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def decode(self, numbers: Sequence[int]) -> str:
-        """Put pieces together again, leaving special tokens out."""
-        kept = [number for number in numbers if number not in self._special]
+        """Put pieces together again, leaving special tokens out, and bytes that are not UTF-8."""
+        tokens = [self.token(number) for number in numbers if number not in self._special]
         if self.kind == "words":
-            return self.readable(" ".join(self.token(number) for number in kept))
-        return str(self._backend.decode(kept, skip_special_tokens=False))
+            return self.readable(" ".join(tokens))
+        text = ""
+        for is_byte, pieces in groupby(tokens, _BYTE_SET.__contains__):
+            run = list(pieces)
+            # The library would take a whole run for garbage where one byte of it is.
+            text += _spelled(run) if is_byte else "".join(run).replace(SPACE, " ")
+        return text.removeprefix(" ")
 
     def readable(self, text: str) -> str:
         """Give a text as people write it: the same, but for text that is already cut, whose words are joined."""
@@ -146,6 +172,10 @@ class Tokenizer:
         """The merges of a BPE model, first learned first."""
         model = json.loads(self._backend.to_str())["model"]
         return [tuple(pair) for pair in model.get("merges", [])]
+
+
+def _spelled(run: Iterable[str]) -> str:
+    return bytes(int(token[3:5], 16) for token in run).decode("utf-8", errors="ignore")
 
 
 def _trained_words(texts: Iterable[str], special: list[str], vocab_size: int) -> Backend:

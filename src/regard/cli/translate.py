@@ -26,6 +26,7 @@ def translate(
     to: Annotated[str | None, typer.Option(help="The language to write, for a model that knows several.")] = None,
     form: Annotated[Format, typer.Option("--format", help="What a line of output holds.")] = Format.text,
     align: Annotated[bool, typer.Option("--align", help="With jsonl: what each token looked at.")] = False,
+    picture: Annotated[Path | None, typer.Option(help="Draw what each word of one text looked at.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Show words as soon as they are settled.")] = False,
     constraint: Annotated[list[str] | None, typer.Option(help="A word that must come. May be repeated.")] = None,
     forbid: Annotated[list[str] | None, typer.Option(help="A word that must not come. May be repeated.")] = None,
@@ -85,12 +86,16 @@ def translate(
     settings = {name: value for name, value in given.items() if value is not None}
     wishes = {"require": constraint or [], "forbid": forbid or [], "prefix": prefix, "align": align}
     options = {"to": to, **wishes, **settings}
+    if picture is not None and (text is None or len(text) != 1 or form != Format.text or stream):
+        raise InputError("--picture draws one text, given on the command line")
     _check_together(text, form, stream, options, source, output, shard)
     from regard.pipeline import load
 
     pipeline = load(model, precision=_precision(precision))
     pipeline.check(to, settings)
-    if stream:
+    if picture is not None:
+        _draw(pipeline, text or [], options, picture)
+    elif stream:
         _stream(pipeline, text or _input_lines(source), to, settings)
     elif output is not None or shard is not None or source is not None:
         assert source is not None
@@ -135,6 +140,14 @@ def _input_lines(source: Path | None) -> Iterator[str]:
     from regard.text.corpora import read_lines
 
     return input_lines() if source is None else read_lines(source)
+
+
+def _draw(pipeline: "Pipeline", text: list[str], options: dict[str, Any], picture: Path) -> None:
+    from regard.inspection import draw_attention
+
+    made = pipeline.translate(text[0], **options)
+    draw_attention(pipeline.attention(text[0], made.text, to=options["to"]), picture)
+    typer.echo(made.text)
 
 
 def _stream(pipeline: "Pipeline", lines: Iterable[str], to: str | None, settings: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
-"""What attention did: told step by step."""
+"""What attention did: told step by step, and drawn."""
 
+from regard.inspection.attention_picture import draw_attention as draw_attention
 from regard.inspection.explain import EXAMPLE as EXAMPLE
 from regard.inspection.explain import Explanation as Explanation
 from regard.inspection.explain import Step as Step

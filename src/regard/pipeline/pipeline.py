@@ -16,7 +16,7 @@ from regard.model import Transformer
 from regard.pipeline.decoding import decode_events, decode_requests, default_limit
 from regard.pipeline.engine import Engine
 from regard.pipeline.linear import Precision, bytes_are_fast
-from regard.pipeline.translation import Part, Translation, Wishes, on_one_line, put_together
+from regard.pipeline.translation import CrossAttention, Part, Translation, Wishes, on_one_line, put_together
 from regard.search import Hypothesis, Request, SearchSettings, Settled
 from regard.text import Tokenizer, padded
 from regard.text.sentences import Piece, fitting_pieces, split_sentences
@@ -255,15 +255,30 @@ class Pipeline:
 
     def _part(self, source: list[int], hypothesis: Hypothesis, align: bool) -> Part:
         text = on_one_line(self.target.decode(hypothesis.tokens))
-        return Part(text, hypothesis, source, self.aligned(source, hypothesis.tokens) if align else None)
+        attention = self._attention(source, hypothesis.tokens).mean_TS()[:-1] if align else None
+        return Part(text, hypothesis, source, attention)
 
     def _copied(self, piece: str, source: list[int]) -> Part:
         return Part(on_one_line(piece), Hypothesis(self.target.encode(piece), 0.0, 0.0, cut=False), source, None)
 
-    def aligned(self, source: list[int], target: list[int]) -> Tensor:
-        """Give what each target token looked at in the source, the mean of all heads of all layers: (T, S)."""
+    def attention(self, source: str, target: str, *, to: str | None = None) -> CrossAttention:
+        """Give what each token of a translation looked at while it was written.
+
+        >>> import regard
+        >>> model = regard.load("de-en")
+        >>> record = model.attention("Ich habe Hunger.", "I'm hungry.", to="en")
+        >>> record.source[0], record.target[-1]
+        ('<2en>', '</s>')
+        """
+        return self._attention(self.encoded(source, to), self.target.encode(target))
+
+    def _attention(self, source: list[int], target: list[int]) -> CrossAttention:
         given = torch.tensor([[self._engine.start, *target]])
-        return self.model.cross_attention(torch.tensor([source]), given)[:, 0].mean((0, 1))[: len(target)]
+        return CrossAttention(
+            [self.source.token(number) for number in source],
+            [self.target.token(number) for number in (*target, self._engine.end)],
+            self.model.cross_attention(torch.tensor([source]), given)[:, 0],
+        )
 
     def _streamed(self, piece: str, to: str | None, settings: SearchSettings) -> Iterator[str]:
         source = self.encoded(piece, to)

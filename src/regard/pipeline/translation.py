@@ -30,6 +30,21 @@ class Translation:
 
 
 @dataclass(frozen=True)
+class CrossAttention:
+    """What each token of a translation looked at in its source while it was written."""
+
+    source: list[str]
+    target: list[str]
+    """The last is the end of the sentence."""
+    weights_LHTS: Tensor
+    """Of each layer and head; they sum to 1 over the source."""
+
+    def mean_TS(self) -> Tensor:
+        """Give the mean of all heads of all layers."""
+        return self.weights_LHTS.mean((0, 1))
+
+
+@dataclass(frozen=True)
 class Wishes:
     """What is wanted of each translation beside its being good, in words."""
 

@@ -47,5 +47,8 @@ def score(
 
     judge = BLEU(tokenize="none", force=True) if tokenized else BLEU()
     computed = judge if metric == "bleu" else CHRF()
-    result = computed.corpus_score(list(texts), [list(references)], n_bootstrap=max(bootstrap, 1))
+    try:
+        result = computed.corpus_score(list(texts), [list(references)], n_bootstrap=max(bootstrap, 1))
+    except TypeError:  # its mean of draws fails where some of them have nothing in common with the references
+        result = computed.corpus_score(list(texts), [list(references)])
     return Score(float(result.score), str(computed.get_signature()), str(result))

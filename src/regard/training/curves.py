@@ -3,16 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from regard.errors import InputError, ModelError
+from regard.errors import ModelError
+from regard.pictures import pyplot_for
 from regard.training.reports import METRICS, is_validation, read_metrics
-
-_FORMATS = (".png", ".svg", ".pdf")
 
 
 def draw_curves(directory: Path, path: Path) -> None:
     """Draw what `metrics.jsonl` tells: loss and validation, learning rate, speed."""
-    if path.suffix not in _FORMATS:
-        raise InputError(f"{path} is not a picture that can be drawn; its name ends in one of {', '.join(_FORMATS)}")
+    pyplot = pyplot_for(path)
     if not (directory / METRICS).exists():
         raise ModelError(f"{directory / METRICS} is missing; {directory} is not the directory of a run that has begun")
     lines = read_metrics(directory / METRICS)
@@ -20,13 +18,6 @@ def draw_curves(directory: Path, path: Path) -> None:
     validations = [line for line in lines if is_validation(line)]
     if not steps:
         raise ModelError(f"{directory / METRICS} tells of no steps yet")
-    try:
-        import matplotlib
-    except ImportError:
-        raise InputError("plot draws with matplotlib, which is not installed: pip install 'regard[plot]'") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     figure, (top, middle, bottom) = pyplot.subplots(
         3, 1, figsize=(8, 7.5), sharex=True, height_ratios=(3, 1.2, 1), layout="constrained"
     )

@@ -23,3 +23,11 @@ def test_texts_and_references_belong_together() -> None:
         score("exact", TEXTS, REFERENCES[:1])
     with pytest.raises(InputError, match="0 texts"):
         score("exact", [], [])
+
+
+def test_an_interval_by_bootstrap() -> None:
+    found = score("bleu", TEXTS * 20, REFERENCES * 20, bootstrap=50)
+    assert "μ = " in found.text
+    assert "bs:50" in found.signature
+    assert found.value == score("bleu", TEXTS * 20, REFERENCES * 20).value
+    assert score("chrf", ["x"] * 3, ["y"] * 3, bootstrap=10).value == 0.0

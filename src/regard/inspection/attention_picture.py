@@ -1,0 +1,63 @@
+"""Who looked at whom while a translation was written, as a picture."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from regard.files import replaced_file
+from regard.pictures import pyplot_for
+from regard.pipeline import CrossAttention
+from regard.text.tokenizer import SPACE
+
+_SHOWN = 0.3  # weights from here on are written into their fields
+
+
+def draw_attention(record: CrossAttention, path: Path) -> None:
+    """Draw the weights of a translation, the mean of all heads and layers: a row for each word that was written.
+
+    Pieces of one word are put together: what a word got is the sum over its pieces, what it gave the mean.
+    """
+    pyplot = pyplot_for(path)
+    source, target = _words(record.source), _words(record.target)
+    weights = _by_word(record.mean_TS(), source, target)
+    size = (1.6 + 0.62 * len(source), 1.3 + 0.42 * len(target))
+    figure, axes = pyplot.subplots(figsize=size, layout="constrained")
+    axes.imshow(weights.numpy(), cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
+    axes.set_xticks(range(len(source)), [_label(record.source, part) for part in source], rotation=40, ha="left")
+    axes.set_yticks(range(len(target)), [_label(record.target, part) for part in target])
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.set_xticks([at - 0.5 for at in range(1, len(source))], minor=True)
+    axes.set_yticks([at - 0.5 for at in range(1, len(target))], minor=True)
+    axes.grid(which="minor", color="white", linewidth=1.5)
+    axes.tick_params(which="minor", length=0)
+    _write_numbers(axes, weights)
+    with replaced_file(path) as fresh:
+        figure.savefig(fresh, dpi=150, format=path.suffix[1:])
+    pyplot.close(figure)
+
+
+def _write_numbers(axes: Any, weights: Tensor) -> None:
+    for row, column in (weights >= _SHOWN).nonzero().tolist():
+        weight = float(weights[row, column])
+        color = "white" if weight > 0.55 else "#08306b"
+        axes.text(column, row, f"{weight:.1f}", ha="center", va="center", fontsize=8, color=color)
+
+
+def _words(tokens: list[str]) -> list[range]:
+    """Give the tokens of each word; a piece that starts with a space, and a special token, starts one."""
+    starts = [at for at, token in enumerate(tokens) if at == 0 or token.startswith((SPACE, "<2", "</"))]
+    return [range(first, last) for first, last in zip(starts, [*starts[1:], len(tokens)], strict=True)]
+
+
+def _label(tokens: list[str], word: range) -> str:
+    # A dollar would begin a formula, to matplotlib.
+    return "".join(tokens[at] for at in word).replace(SPACE, "").replace("$", r"\$")
+
+
+def _by_word(weights_TS: Tensor, source: list[range], target: list[range]) -> Tensor:
+    rows = [weights_TS[word.start : word.stop].mean(0) for word in target]
+    columns = [[float(row[word.start : word.stop].sum()) for word in source] for row in rows]
+    return weights_TS.new_tensor(columns)

@@ -1,0 +1,208 @@
+"""`regard translate`, `score` and `evaluate`: lines in, lines out, files that are whole or not there."""
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from regard.cli import main, translate
+from regard.pipeline import workers
+from tests.unit.pipeline.models import SENTENCES, save_small_model
+
+Capture = pytest.CaptureFixture[bytes]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_small_model(tmp_path_factory.mktemp("translate") / "model")
+
+
+class Shell:
+    """The command line, called as a shell would."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capture: Capture) -> None:
+        self._monkeypatch, self._capture = monkeypatch, capture
+
+    def __call__(self, *arguments: str | Path, stdin: str = "", code: int = 0) -> tuple[str, str]:
+        self._monkeypatch.setattr(sys, "argv", ["regard", *map(str, arguments)])
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        with pytest.raises(SystemExit) as left:
+            main()
+        out, err = self._capture.readouterr()
+        assert int(left.value.code or 0) == code, err.decode()
+        return out.decode(), err.decode()
+
+
+@pytest.fixture
+def regard(monkeypatch: pytest.MonkeyPatch, capsysbinary: Capture) -> Shell:
+    return Shell(monkeypatch, capsysbinary)
+
+
+def test_a_line_for_a_line_in_order_and_blank_for_blank(regard: Shell, model: Path) -> None:
+    lines = [SENTENCES[0], "", "  ", "42", SENTENCES[1], "Tom.\u2028Mary.\x0c\x85", SENTENCES[0]]
+    out, _ = regard("translate", "--model", model, "--to", "de", stdin="\n".join(lines) + "\n")
+    made = out.split("\n")
+    assert len(made) == len(lines) + 1
+    assert made[1:4] == ["", "  ", "42"]
+    assert made[0] == made[6]
+    assert made[0] != made[4]
+    assert regard("translate", "--model", model, "--to", "de")[0] == ""
+
+
+def test_formats(regard: Shell, model: Path) -> None:
+    common = ("translate", "--model", model, "--to", "de", "--beam", "3", "--n-best", "2")
+    table, _ = regard(*common, "--format", "tsv", "Tom\tsees it.", SENTENCES[3])
+    rows = [line.split("\t") for line in table.splitlines()]
+    assert [row[0] for row in rows] == ["Tom sees it."] * 2 + [SENTENCES[3]] * 2
+    assert float(rows[0][2]) >= float(rows[1][2])
+    text, _ = regard(*common, "--format", "jsonl", "--align", SENTENCES[3])
+    content = json.loads(text)
+    assert content["text"] == rows[2][1]
+    assert content["alternatives"][0]["text"] == rows[3][1]
+    assert len(content["alignment"]) == len(content["tokens"])
+
+
+def test_a_stream_is_the_translation(regard: Shell, model: Path) -> None:
+    common = ("translate", "--model", model, "--to", "de", *SENTENCES[:2])
+    assert regard(*common, "--stream")[0] == regard(*common)[0]
+
+
+def test_constraints(regard: Shell, model: Path) -> None:
+    common = ("translate", "--model", model, "--to", "de", SENTENCES[0])
+    out, _ = regard(*common, "--constraint", "green door", "--constraint", "Boston", "--prefix", "Mary")
+    assert "green door" in out
+    assert "Boston" in out
+    assert out.startswith("Mary")
+    _, err = regard(*common, "--constraint", "Tom", "--forbid", "Tom", code=2)
+    assert "cannot come without a forbidden one" in err
+
+
+def test_a_picture(regard: Shell, model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "looks.png"
+    out, _ = regard("translate", "--model", model, "--to", "de", "Tom sees $5.", "--picture", path)
+    assert out.strip()
+    assert path.read_bytes().startswith(b"\x89PNG")
+    _, err = regard("translate", "--model", model, "--to", "de", "Tom.", "--picture", tmp_path / "looks.txt", code=2)
+    assert "its name ends in one of .png" in err
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "in.txt"
+    path.write_text("".join(f"{sentence}\n\n" for sentence in SENTENCES[:20]), encoding="utf-8")
+    return path
+
+
+def test_a_job_that_is_stopped_goes_on_and_shards_are_the_whole(
+    regard: Shell, model: Path, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(translate, "_CHUNK", 8)
+    common = ("translate", "--model", model, "--to", "de", "--beam", "2", "--input", lines)
+    whole, _ = regard(*common)
+    assert whole.count("\n") == 40
+    out = lines.with_name("out.txt")
+    inner = workers.translated
+
+    def failing(*arguments: object, **options: object) -> Iterator[object]:
+        for number, made in enumerate(inner(*arguments, **options)):  # type: ignore[arg-type]
+            if number == 3:
+                raise OSError("the power is gone")
+            yield made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(workers, "translated", failing)
+        _, err = regard(*common, "--output", out, code=1)
+    assert "the power is gone" in err
+    assert not out.exists()
+    partial = lines.with_name("out.txt.partial")
+    assert whole.startswith(partial.read_text())
+    assert partial.read_text().count("\n") == 24
+    with partial.open("a") as file:
+        file.write("half a li")
+    _, err = regard("translate", "--model", model, "--to", "en", "--input", lines, "--output", out, code=2)
+    assert "is of another job" in err
+    regard(*common, "--output", out)
+    assert out.read_text() == whole
+    assert {path.name for path in out.parent.iterdir()} == {"in.txt", "out.txt"}
+    parts = [regard(*common, "--shard", f"{number}/3")[0] for number in (1, 2, 3)]
+    assert "".join(parts) == whole
+
+
+def test_several_workers_give_the_same(regard: Shell, model: Path, lines: Path) -> None:
+    common = ("translate", "--model", model, "--to", "de", "--beam", "2", "--input", lines)
+    out = lines.with_name("out.txt")
+    regard(*common, "--workers", "2", "--output", out)
+    assert out.read_text() == regard(*common)[0]
+
+
+def test_what_is_cut_is_said(regard: Shell, model: Path) -> None:
+    out, err = regard("translate", "--model", model, "--to", "de", "--min-length", "12", "Tom.")
+    assert out.count("\n") == 1
+    assert err == "" or "the translation had no more room" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["Tom.", "--to", "fr"], 2, "language 'fr' is not one that this model writes"),
+        (["Tom."], 2, "say which language is wanted"),
+        (["Tom.", "--to", "de", "--beam", "0"], 2, "beam is 0"),
+        (["Tom.", "--to", "de", "--n-best", "2"], 2, "needs --format tsv or jsonl"),
+        (["Tom.", "--to", "de", "--align"], 2, "--align needs --format jsonl"),
+        (["Tom.", "--to", "de", "--stream", "--prefix", "a"], 2, "--stream shows plain text"),
+        (["Tom.", "--to", "de", "--precision", "int4"], 2, "auto, float or int8"),
+        (["Tom.", "--to", "de", "--output", "x"], 2, "give --input"),
+        (["--to", "de", "--input", "missing.txt"], 3, "missing.txt is missing"),
+        (["--to", "de", "--input", "/dev/null", "--output", "x"], 3, "/dev/null is empty"),
+        (["--to", "de", "--input", __file__, "--shard", "3/2"], 2, "'3/2' is not of the form i/n"),
+        (["Tom.", "--to", "de", "--model", "nowhere"], 4, "nowhere is no directory"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    regard: Shell,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    code: int,
+    says: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out, err = regard("translate", "--model", model, *arguments, code=code)
+    assert out == ""
+    assert says in err
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_of_another_version(regard: Shell, model: Path, tmp_path: Path) -> None:
+    other = save_small_model(tmp_path / "other")
+    content = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**content, "format": 2}))
+    _, err = regard("translate", "--model", other, "--to", "de", "Tom.", code=4)
+    assert "is of format 2; this version of regard reads format 1" in err
+
+
+def test_score_and_evaluate(regard: Shell, model: Path, tmp_path: Path) -> None:
+    out, _ = regard("score", "--model", model, "--to", "de", stdin="Tom sees it.\tMary.\nTom sees it.\tit\n")
+    first, second = ([float(number) for number in line.split("\t")] for line in out.splitlines())
+    assert first[0] < first[1] < 0.0
+    assert first != second
+    _, err = regard("score", "--model", model, "--to", "de", stdin="Tom.\tMary.\nno tab\n", code=3)
+    assert "standard input, line 2 is not a source and a target with a tab" in err
+    source, reference = tmp_path / "source", tmp_path / "reference"
+    source.write_text("".join(f"{sentence}\n" for sentence in SENTENCES[:5]))
+    reference.write_text("".join(f"{sentence}\n" for sentence in SENTENCES[5:10]))
+    common = ("evaluate", "--model", model, "--source", source, "--reference", reference, "--to", "de")
+    out, _ = regard(*common, "--beam", "1", "--bootstrap", "20")
+    assert "BLEU = " in out
+    assert "chrF2 = " in out
+    assert "bs:20" in out
+    reference.write_text("one\n")
+    assert "5 lines" in regard(*common, code=3)[1]
+    assert "--model goes with" in regard("evaluate", "--model", model, code=2)[1]
+    assert "the directory of a run" in regard("evaluate", code=2)[1]

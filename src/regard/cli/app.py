@@ -12,6 +12,7 @@ from regard.cli.describe import describe
 from regard.cli.doctor import doctor
 from regard.cli.evaluate import evaluate
 from regard.cli.explain import explain
+from regard.cli.export import export
 from regard.cli.plot import plot
 from regard.cli.reproduce import reproduce
 from regard.cli.score import score
@@ -38,6 +39,7 @@ app.add_typer(data, name="data")
 app.command()(explain)
 app.command()(describe)
 app.command()(convert)
+app.command()(export)
 app.add_typer(tokenizer, name="tokenizer")
 
 

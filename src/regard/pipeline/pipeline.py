@@ -22,6 +22,7 @@ from regard.text import Tokenizer, padded
 from regard.text.sentences import Piece, fitting_pieces, split_sentences
 
 TOKENIZER, SOURCE_TOKENIZER, GENERATION = "tokenizer.json", "source-tokenizer.json", "generation.json"
+_SCORED = 64  # pairs at once
 _LONGEST_PIECE = 120  # tokens; longer sentences are cut into pieces
 
 
@@ -163,17 +164,30 @@ class Pipeline:
             (self.encoded(source, to), self.target.encode(target))
             for source, target in zip(sources, targets, strict=True)
         ]
+        return [
+            Hypothesis(tokens, sum(logs) / len(logs) ** self.settings.length_penalty, sum(logs), cut=False)
+            for (_, tokens), logs in zip(pairs, self.token_log_probabilities(pairs), strict=True)
+        ]
+
+    def token_log_probabilities(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
+        """Give log p of each token of given targets under their sources, and of their end, in token numbers."""
         order = sorted(range(len(pairs)), key=lambda index: max(map(len, pairs[index])))
-        scored: dict[int, Hypothesis] = {}
-        for first in range(0, len(order), 64):
-            chosen = order[first : first + 64]
-            totals = self._log_probabilities([pairs[index] for index in chosen])
-            for index, total in zip(chosen, totals, strict=True):
-                tokens = pairs[index][1]
-                scored[index] = Hypothesis(
-                    tokens, total / (len(tokens) + 1) ** self.settings.length_penalty, total, cut=False
-                )
-        return [scored[index] for index in range(len(pairs))]
+        found: dict[int, list[float]] = {}
+        for first in range(0, len(order), _SCORED):
+            chosen = order[first : first + _SCORED]
+            found.update(zip(chosen, self._log_probabilities([pairs[index] for index in chosen]), strict=True))
+        return [found[index] for index in range(len(pairs))]
+
+    def greedy(self, sources: Sequence[list[int]]) -> list[list[int]]:
+        """Write the likeliest token again and again, in token numbers."""
+        requests = [Request(limit=self.limit(source)) for source in sources]
+        settings = SearchSettings(beam=1)
+        found = decode_requests(self._engine, sources, requests, settings, never=self.target.special)
+        return [hypotheses[0].tokens for hypotheses in found]
+
+    def limit(self, source: Sequence[int]) -> int:
+        """Say how many tokens the translation of a source may have."""
+        return default_limit(self._engine, source)
 
     def encoded(self, text: str, to: str | None) -> list[int]:
         """Give the source tokens of a text: its language's tag, the text, its end."""
@@ -228,7 +242,7 @@ class Pipeline:
         return pieces
 
     def _request(self, source: Sequence[int], wishes: Wishes) -> Request:
-        limit = default_limit(self._engine, source)
+        limit = self.limit(source)
         phrases = {}
         for name, words in (("require", wishes.require), ("forbid", wishes.forbid)):
             phrases[name] = tuple(tuple(self.target.encode(word)) for word in words)
@@ -296,15 +310,13 @@ class Pipeline:
             shown = text
 
     @torch.no_grad()
-    def _log_probabilities(self, pairs: list[tuple[list[int], list[int]]]) -> list[float]:
-        config = self.model.config
-        start, end, pad = self._engine.start, self._engine.end, config.pad_id
+    def _log_probabilities(self, pairs: list[tuple[list[int], list[int]]]) -> list[list[float]]:
+        start, end, pad = self._engine.start, self._engine.end, self.model.config.pad_id
         source = padded([source for source, _ in pairs], pad)
         given = padded([[start, *target] for _, target in pairs], pad)
         labels = padded([[*target, end] for _, target in pairs], pad)
         logs_BT = self.model(source, given).log_softmax(-1).gather(2, labels[:, :, None])[:, :, 0].double()
-        real_BT = torch.arange(labels.size(1)) < torch.tensor([[len(target) + 1] for _, target in pairs])
-        return [float(total) for total in (logs_BT * real_BT).sum(1)]
+        return [row[: len(target) + 1] for row, (_, target) in zip(logs_BT.tolist(), pairs, strict=True)]
 
 
 def read_settings(path: Path) -> SearchSettings:

@@ -54,8 +54,8 @@ def test_scores_of_n_best_are_what_forcing_them_gives(pipeline: Pipeline) -> Non
         assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
         for one in found:
             numbers = [pipeline.target.number(token) for token in one.tokens]
-            (total,) = pipeline._log_probabilities([(pipeline.encoded(text, "de"), numbers)])
-            assert total / (len(numbers) + 1) == pytest.approx(one.score, abs=1e-4)
+            (logs,) = pipeline.token_log_probabilities([(pipeline.encoded(text, "de"), numbers)])
+            assert sum(logs) / (len(numbers) + 1) == pytest.approx(one.score, abs=1e-4)
 
 
 def test_scores_do_not_depend_on_what_else_is_scored(pipeline: Pipeline) -> None:

@@ -1,0 +1,51 @@
+"""`regard export`: a model for other runtimes."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from regard.errors import DataError, InputError
+
+_SENTENCES = 1000  # that an export is checked on, at most
+
+
+class Runtime(StrEnum):
+    """Where a model can go."""
+
+    ctranslate2 = "ctranslate2"
+    onnx = "onnx"
+
+
+class Quantization(StrEnum):
+    """How weights are rounded."""
+
+    int8 = "int8"
+
+
+def export(
+    model: Annotated[str, typer.Argument(help="A model directory, or the name of a model in the package.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The directory to write, which is not there yet.")],
+    to: Annotated[Runtime, typer.Option(help="The runtime.")],
+    check: Annotated[Path, typer.Option(help="Sentences and translations, a tab between: what it is checked on.")],
+    quantize: Annotated[Quantization | None, typer.Option(help="Round the weights.")] = None,
+    language: Annotated[
+        str | None, typer.Option(help="The language of the translations, if there are several.")
+    ] = None,
+) -> None:
+    """Write a model for another runtime, and check on real sentences that it does there what it does here."""
+    from regard.export import export as export_model
+    from regard.pipeline import load
+    from regard.text import TabSeparated
+
+    if output.exists():
+        raise InputError(f"{output} is there already; choose another directory")
+    pairs = list(TabSeparated(path=check).pairs())[:_SENTENCES]
+    if not pairs:
+        raise DataError(f"{check} is empty; the export is checked on its sentences")
+    pipeline = load(model, precision="float")
+    pipeline.check(language, {})
+    weights: Literal["int8"] | None = None if quantize is None else "int8"
+    found = export_model(pipeline, output, to=to.value, quantize=weights, pairs=pairs, language=language)
+    typer.echo(f"{output}: written for {to.value} and checked. {found.text}")

@@ -1,0 +1,307 @@
+"""A model as two ONNX graphs: one that reads a source, one that writes a token."""
+
+import copy
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.errors import InputError, ModelError
+from regard.export.position_table import position_table
+from regard.layers.attention import MultiHeadAttention
+from regard.layers.embeddings import Embedding
+from regard.model import Transformer, TransformerConfig
+from regard.pipeline import Pipeline
+from regard.text import padded
+
+ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
+_BATCH = 32
+
+
+class EncoderGraph(nn.Module):
+    """From source tokens (B, S) to the keys and values (L, B, G, S, ·) that the decoder's layers look at."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        assert model.encoder is not None
+        assert model.decoder is not None
+        assert model.source_embedding is not None
+        self.embed = _EmbedGraph(model.source_embedding, model.config)
+        self.layers, self.norm = model.encoder.layers, model.encoder.final_norm
+        self.cross = nn.ModuleList(layer.cross_attention for layer in model.decoder.layers)  # type: ignore[misc]
+        self.pad_id = model.config.pad_id
+
+    def forward(self, source_BS: Tensor) -> tuple[Tensor, Tensor]:
+        """Encode, and project for each layer of the decoder."""
+        x_BSD = self.embed(source_BS, torch.arange(source_BS.size(1)))
+        mask_B11S = _padding(source_BS, self.pad_id, x_BSD.dtype)
+        for layer in self.layers:
+            attention: Any = layer.self_attention
+
+            def attend(x_BSD: Tensor, attention: Any = attention) -> Tensor:
+                key_BGSK, value_BGSV = _keys_and_values(attention, x_BSD)
+                return _attended(attention, x_BSD, key_BGSK, value_BGSV, mask_B11S)
+
+            x_BSD = _around(layer.self_attention_residual, x_BSD, attend)
+            x_BSD = _around(layer.feed_forward_residual, x_BSD, layer.feed_forward)
+        if self.norm is not None:
+            x_BSD = self.norm(x_BSD)
+        pairs = [_keys_and_values(cross, x_BSD) for cross in self.cross]  # type: ignore[arg-type]
+        return torch.stack([key for key, _ in pairs]), torch.stack([value for _, value in pairs])
+
+
+class DecoderGraph(nn.Module):
+    """From a token of each row, its position and the past to the logits of the next one, and the past with it."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        assert model.decoder is not None
+        assert model.target_embedding is not None
+        self.embed = _EmbedGraph(model.target_embedding, model.config)
+        self.layers, self.norm, self.output = model.decoder.layers, model.decoder.final_norm, model.output
+        self.pad_id = model.config.pad_id
+
+    def forward(
+        self,
+        token_B: Tensor,
+        position_1: Tensor,
+        source_BS: Tensor,
+        source_keys: Tensor,
+        source_values: Tensor,
+        past_keys: Tensor,
+        past_values: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Take a step."""
+        x_B1D = self.embed(token_B[:, None], position_1)
+        mask_B11S = _padding(source_BS, self.pad_id, x_B1D.dtype)
+        keys, values = [], []
+        for number, layer in enumerate(self.layers):
+            itself: Any = layer.self_attention
+            cross: Any = layer.cross_attention
+
+            def look_back(x_B1D: Tensor, itself: Any = itself, number: int = number) -> Tensor:
+                key_BG1K, value_BG1V = _keys_and_values(itself, x_B1D)
+                keys.append(torch.cat([past_keys[number], key_BG1K], dim=2))
+                values.append(torch.cat([past_values[number], value_BG1V], dim=2))
+                return _attended(itself, x_B1D, keys[-1], values[-1], None)
+
+            def look_at_source(x_B1D: Tensor, cross: Any = cross, number: int = number) -> Tensor:
+                return _attended(cross, x_B1D, source_keys[number], source_values[number], mask_B11S)
+
+            x_B1D = _around(layer.self_attention_residual, x_B1D, look_back)
+            x_B1D = _around(layer.cross_attention_residual, x_B1D, look_at_source)
+            x_B1D = _around(layer.feed_forward_residual, x_B1D, layer.feed_forward)
+        if self.norm is not None:
+            x_B1D = self.norm(x_B1D)
+        return self.output(x_B1D)[:, 0], torch.stack(keys), torch.stack(values)
+
+
+class _EmbedGraph(nn.Module):
+    table: Tensor
+
+    def __init__(self, embedding: Embedding, config: TransformerConfig) -> None:
+        super().__init__()
+        self.tokens, self.norm = embedding.tokens, embedding.norm
+        self.register_buffer("table", position_table(embedding, config))
+
+    def forward(self, tokens_BT: Tensor, positions_T: Tensor) -> Tensor:
+        x_BTD: Tensor = F.embedding(tokens_BT, self.tokens.weight) * self.tokens.scale + self.table[positions_T]
+        if self.norm is not None:
+            x_BTD = self.norm(x_BTD)
+        return x_BTD
+
+
+def _around(residual: Any, x_BTD: Tensor, sublayer: Any) -> Tensor:
+    if residual.placement == "pre":
+        return x_BTD + sublayer(residual.norm(x_BTD))
+    summed: Tensor = residual.norm(x_BTD + sublayer(x_BTD))
+    return summed
+
+
+def _keys_and_values(layer: MultiHeadAttention, x_BSD: Tensor) -> tuple[Tensor, Tensor]:
+    key_BSX, value_BSX = layer.key(x_BSD), layer.value(x_BSD)
+    heads = (x_BSD.size(0), x_BSD.size(1), layer.num_kv_heads, -1)
+    return key_BSX.reshape(heads).transpose(1, 2), value_BSX.reshape(heads).transpose(1, 2)
+
+
+def _attended(
+    layer: MultiHeadAttention, x_BTD: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, mask: Tensor | None
+) -> Tensor:
+    B, T, _ = x_BTD.shape
+    query_BHTK = layer.query(x_BTD).reshape(B, T, layer.num_heads, layer.d_k).transpose(1, 2)
+    group = layer.num_heads // layer.num_kv_heads
+    key_BHSK = key_BGSK.repeat_interleave(group, dim=1) if group > 1 else key_BGSK
+    value_BHSV = value_BGSV.repeat_interleave(group, dim=1) if group > 1 else value_BGSV
+    scores_BHTS = query_BHTK @ key_BHSK.transpose(2, 3) * layer.d_k**-0.5
+    weights_BHTS = (scores_BHTS if mask is None else scores_BHTS + mask).softmax(-1)
+    output: Tensor = layer.output((weights_BHTS @ value_BHSV).transpose(1, 2).reshape(B, T, -1))
+    return output
+
+
+def _padding(source_BS: Tensor, pad_id: int, dtype: torch.dtype) -> Tensor:
+    return torch.where(source_BS == pad_id, float("-inf"), 0.0).to(dtype)[:, None, None, :]
+
+
+def write_onnx(pipeline: Pipeline, path: Path, quantized: bool) -> None:
+    """Write both graphs."""
+    _library()
+    config = pipeline.model.config
+    if config.kind != "encoder-decoder":
+        raise InputError(f"the model is {config.kind}; an encoder and a decoder are expected")
+    model = copy.deepcopy(pipeline.model).float().eval()
+    encoder, decoder = EncoderGraph(model).eval(), DecoderGraph(model).eval()
+    source_BS = torch.tensor([[5, 6, 7, 2], [6, 5, 2, config.pad_id]])
+    dynamic = torch.export.Dim.DYNAMIC
+    with torch.no_grad():
+        keys, values = encoder(source_BS)
+        past_keys, past_values = (torch.zeros(*x.shape[:3], 3, x.size(4)) for x in (keys, values))
+        _export(encoder, (source_BS,), path / ENCODER, ["source"], ["keys", "values"], ({0: dynamic, 1: dynamic},))
+        rows = {1: dynamic, 3: dynamic}
+        _export(
+            decoder,
+            (torch.tensor([1, 1]), torch.tensor([3]), source_BS, keys, values, past_keys, past_values),
+            path / DECODER,
+            ["token", "position", "source", "source_keys", "source_values", "past_keys", "past_values"],
+            ["logits", "keys", "values"],
+            ({0: dynamic}, None, {0: dynamic, 1: dynamic}, rows, rows, rows, rows),
+        )
+    if quantized:
+        _quantize(path)
+
+
+def _export(
+    graph: nn.Module, inputs: Any, path: Path, names: list[str], outputs: list[str], shapes: tuple[Any, ...]
+) -> None:
+    with _quietly():
+        torch.onnx.export(
+            graph,
+            inputs,
+            path,
+            input_names=names,
+            output_names=outputs,
+            dynamic_shapes=shapes,
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+            optimize=True,
+        )
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep back what these libraries have to say to their own developers."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _quantize(path: Path) -> None:
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    for name in (ENCODER, DECODER):
+        whole = path / f"whole-{name}"
+        (path / name).rename(whole)
+        with _quietly():
+            quantize_dynamic(whole, path / name, per_channel=True, weight_type=QuantType.QInt8)
+        whole.unlink()
+
+
+class Onnx:
+    """A model that ONNX Runtime runs."""
+
+    def __init__(self, path: Path, config: TransformerConfig) -> None:
+        assert config.bos_id is not None
+        assert config.eos_id is not None
+        self._pad, self._start, self._end = config.pad_id, config.bos_id, config.eos_id
+        options = _library().SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 3
+        self._encoder, self._decoder = (
+            _library().InferenceSession(str(path / name), options, providers=["CPUExecutionProvider"])
+            for name in (ENCODER, DECODER)
+        )
+
+    def greedy(self, sources: Sequence[list[int]], limits: Sequence[int], never: Sequence[int]) -> list[list[int]]:
+        """Write the likeliest token again and again, up to so many, and some of them never."""
+        found: dict[int, list[int]] = {}
+        order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
+        for first in range(0, len(order), _BATCH):
+            chosen = order[first : first + _BATCH]
+            steps = self._steps([sources[index] for index in chosen])
+            logits_BW = next(steps)
+            written: list[list[int]] = [[] for _ in chosen]
+            open_rows = set(range(len(chosen)))
+            while open_rows:
+                logits_BW[:, list(never)] = -np.inf
+                words = logits_BW.argmax(1)
+                for row in sorted(open_rows):
+                    if words[row] == self._end or len(written[row]) >= limits[chosen[row]]:
+                        open_rows.discard(row)
+                    else:
+                        written[row].append(int(words[row]))
+                logits_BW = steps.send(words)
+            found.update(zip(chosen, written, strict=True))
+        return [found[index] for index in range(len(sources))]
+
+    def log_probabilities(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
+        """Give log p of each token of given targets, and of their end."""
+        found: list[list[float]] = []
+        for first in range(0, len(pairs), _BATCH):
+            chosen = pairs[first : first + _BATCH]
+            steps = self._steps([source for source, _ in chosen])
+            logits_BW = next(steps)
+            labels = padded([[*target, self._end] for _, target in chosen], self._end).numpy()
+            logs: list[list[float]] = [[] for _ in chosen]
+            for at in range(labels.shape[1]):
+                logs_BW = torch.from_numpy(logits_BW).double().log_softmax(-1)
+                for row, (_, target) in enumerate(chosen):
+                    if at <= len(target):
+                        logs[row].append(float(logs_BW[row, labels[row, at]]))
+                logits_BW = steps.send(labels[:, at])
+            found += logs
+        return found
+
+    def _steps(self, sources: Sequence[list[int]]) -> Any:
+        """Yield the logits of each next token; be sent the tokens."""
+        source_BS = padded(sources, self._pad).numpy()
+        keys, values = self._encoder.run(None, {"source": source_BS})
+        past: list[NDArray[np.float32]] = [x[:, :, :, :0] for x in (keys, values)]
+        tokens_B = np.full(len(sources), self._start, dtype=np.int64)
+        position = 0
+        while True:
+            logits_BW, *past = self._decoder.run(
+                None,
+                {
+                    "token": tokens_B.astype(np.int64),
+                    "position": np.array([position], dtype=np.int64),
+                    "source": source_BS,
+                    "source_keys": keys,
+                    "source_values": values,
+                    "past_keys": past[0],
+                    "past_values": past[1],
+                },
+            )
+            tokens_B = yield logits_BW
+            position += 1
+
+
+def _library() -> Any:
+    try:
+        import onnxruntime
+        import onnxscript  # noqa: F401 (torch writes graphs with it)
+    except ImportError:
+        raise ModelError("onnxruntime or onnxscript is not installed: pip install 'regard[onnx]'") from None
+    return onnxruntime

@@ -1,0 +1,69 @@
+"""What is exported computes there what it computes here, for every configuration that can be said there."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.errors import ModelError
+from regard.export import export
+from regard.export.exporting import Quantization, Runtime
+from tests.unit.pipeline.models import SENTENCES, small_pipeline
+
+pytestmark = pytest.mark.slow
+
+PAIRS = [(sentence, SENTENCES[-number]) for number, sentence in enumerate(SENTENCES[::2])]
+CONFIGS: list[dict[str, Any]] = [
+    {},
+    dict(norm_placement="pre"),
+    dict(norm_placement="pre", norm="rms", activation="swiglu", num_kv_heads=2, bias=False),
+    dict(norm_placement="pre", final_norm=False, activation="gelu_tanh", encoder_layers=1, decoder_layers=1),
+    dict(activation="gelu", positions="learned", max_positions=128, position_offset=2, embedding_norm=True),
+    dict(activation="geglu", positions="none", embedding_scale=False, output_bias=True),
+    dict(activation="silu", position_layout="halves", shared_embeddings="none", d_k=16, d_v=16, norm_eps=1e-3),
+]
+
+
+@pytest.fixture(params=["ctranslate2", "onnx"])
+def runtime(request: pytest.FixtureRequest) -> Runtime:
+    pytest.importorskip({"ctranslate2": "ctranslate2", "onnx": "onnxscript"}[request.param], reason="not installed")
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("changes", CONFIGS, ids=str)
+def test_an_export_is_the_model(runtime: Runtime, changes: dict[str, Any], tmp_path: Path) -> None:
+    pipeline = small_pipeline(**changes)
+    found = export(pipeline, tmp_path / "there", to=runtime, pairs=PAIRS, language="de")
+    assert found.failure is None
+    assert found.largest_difference < 1e-4
+    assert found.same == 1.0
+    assert "log-probabilities" in (tmp_path / "there" / "README.md").read_text()
+
+
+def test_bytes_come_close(runtime: Runtime, tmp_path: Path) -> None:
+    quantize: Quantization = "int8"
+    found = export(small_pipeline(), tmp_path / "there", to=runtime, quantize=quantize, pairs=PAIRS, language="de")
+    assert 1e-4 < found.largest_difference < 3.0
+    files = [path for path in (tmp_path / "there").iterdir() if path.suffix in (".bin", ".onnx")]
+    export(small_pipeline(), tmp_path / "whole", to=runtime, pairs=PAIRS, language="de")
+    for path in files:
+        assert path.stat().st_size < (tmp_path / "whole" / path.name).stat().st_size
+
+
+def test_heads_of_two_widths_go_to_onnx_alone(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript", reason="not installed")
+    pipeline = small_pipeline(d_k=8, d_v=12)
+    assert export(pipeline, tmp_path / "there", to="onnx", pairs=PAIRS, language="de").failure is None
+
+
+def test_an_export_that_is_wrong_is_not_written(
+    runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = small_pipeline()
+    right = type(pipeline).token_log_probabilities
+    monkeypatch.setattr(
+        type(pipeline), "token_log_probabilities", lambda *given: [[x + 1e-3 for x in row] for row in right(*given)]
+    )
+    with pytest.raises(ModelError, match="log-probability differs by 0.001"):
+        export(pipeline, tmp_path / "there", to=runtime, pairs=PAIRS, language="de")
+    assert not list(tmp_path.iterdir())

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-slow check format docs bench bench-model bench-training bench-encoding clean
+.PHONY: help demo test test-slow check format docs bench bench-model bench-training bench-decode bench-encoding clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -29,6 +29,7 @@ test: check  ## the checks and all the tests
 	$(BIN)/pytest -n 2 -m "not slow"
 
 test-slow: $(READY)  ## the proofs that take minutes
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ctranslate2,onnx]'
 	$(BIN)/pytest -m slow
 
 format: $(READY)  ## put the format right
@@ -38,13 +39,17 @@ format: $(READY)  ## put the format right
 docs: $(READY)  ## draw the pictures of the documentation
 	$(BIN)/python docs/pictures.py
 
-bench: bench-model bench-training bench-encoding  ## all benchmarks, results into benchmarks/results
+bench: bench-model bench-training bench-decode bench-encoding  ## all benchmarks, results into benchmarks/results
 
 bench-model: $(READY)  ## a training step and attention, beside torch's and Hugging Face's
 	$(BIN)/python -m benchmarks.model
 
 bench-training: $(READY)  ## target tokens a second, beside torch, Hugging Face, Joey NMT and eole
 	$(BIN)/python -m benchmarks.training
+
+bench-decode: $(READY)  ## translating, beside CTranslate2, Hugging Face and Joey NMT; DATA=test.tsv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ctranslate2]'
+	$(BIN)/python -m benchmarks.decoding $(DATA) $(MODELS)
 
 bench-encoding: $(READY)  ## corpora into token shards, beside the tokenizers library; DATA=FILE.tsv
 	$(BIN)/python -m benchmarks.encoding $(DATA)

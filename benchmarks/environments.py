@@ -11,6 +11,7 @@ PEERS = {
     "marian": [TORCH, "numpy", "transformers==5.22.2"],
     "joeynmt": [TORCH, "joeynmt==2.3.0", "importlib_metadata"],  # it imports what it does not ask for
     "eole": [TORCH, "eole==0.6.4"],
+    "ctranslate2": ["ctranslate2==4.8.4", "numpy"],
 }
 
 

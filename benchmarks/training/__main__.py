@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.alternating import KEEP_MEMORY, Contestant, alternate, machine, ratios
-from benchmarks.environments import PEERS, python_of
+from benchmarks.environments import python_of
 from benchmarks.training.measure import SIZES, make_batches
 
 ROUNDS = 3
@@ -54,10 +54,10 @@ def _table(size_name: str, batches: Path, threads: int) -> list[str]:
         return Contestant(f"{size_name} {name} {label}", arguments, {"PYTHONPATH": root, **environment}, python)
 
     ours = contestant("regard", "", {})
-    default = {peer: contestant(peer, "default", {}) for peer in PEERS}
-    kept = {peer: contestant(peer, "kept", dict(KEEP_MEMORY)) for peer in PEERS}
+    default = {peer: contestant(peer, "default", {}) for peer in NAMES}
+    kept = {peer: contestant(peer, "kept", dict(KEEP_MEMORY)) for peer in NAMES}
     alternate([ours, *default.values(), *kept.values()], ROUNDS, threads)
-    half = {peer: contestant(peer, "bfloat16", {**KEEP_MEMORY, "BENCH_BFLOAT16": "1"}) for peer in PEERS}
+    half = {peer: contestant(peer, "bfloat16", {**KEEP_MEMORY, "BENCH_BFLOAT16": "1"}) for peer in NAMES}
     alternate([*half.values()], 1, threads)
     lines = [
         "",
@@ -69,7 +69,7 @@ def _table(size_name: str, batches: Path, threads: int) -> list[str]:
         "| peer | tokens/s | ratio | kept: tokens/s | ratio | bfloat16: tokens/s | ratio |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for peer in PEERS:
+    for peer in NAMES:
         cells = [NAMES[peer]]
         for column in (default[peer], kept[peer]):
             middle, low, high = ratios(ours, column, "seconds")

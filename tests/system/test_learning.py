@@ -10,7 +10,7 @@ from examples.reverse import exact_match, learn
 from regard import recipes, train
 from regard.text import Dates
 from regard.training import Run
-from regard.training.evaluation import evaluate_run
+from regard.training.evaluation import score_run
 
 
 def test_reversing_a_sequence_is_learned_in_a_minute() -> None:
@@ -28,7 +28,7 @@ def test_dates_are_read_in_a_dozen_languages(tmp_path: Path) -> None:
     out = train(Run.load(recipes.path_of("dates"), [f"data.cache='{tmp_path}'"]), tmp_path / "dates")
     assert time.perf_counter() - started < 180
     unseen = Dates(part="test", count=2000)
-    found = evaluate_run(out, out, corpora=(unseen,), metric="exact").score
+    found = score_run(out, out, corpora=(unseen,), metrics=("exact",), beam=1)["exact"]
     torch.set_num_threads(1)
     assert found is not None
     assert found.value > 99.0

@@ -121,9 +121,10 @@ class _EmbedGraph(nn.Module):
 
 def _around(residual: Any, x_BTD: Tensor, sublayer: Any) -> Tensor:
     if residual.placement == "pre":
-        return x_BTD + sublayer(residual.norm(x_BTD))
-    summed: Tensor = residual.norm(x_BTD + sublayer(x_BTD))
-    return summed
+        added: Tensor = x_BTD + sublayer(residual.norm(x_BTD))
+        return added
+    normed: Tensor = residual.norm(x_BTD + sublayer(x_BTD))
+    return normed
 
 
 def _keys_and_values(layer: MultiHeadAttention, x_BSD: Tensor) -> tuple[Tensor, Tensor]:

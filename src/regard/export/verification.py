@@ -69,7 +69,7 @@ def verify(
     """Compare greedy outputs, and the log-probabilities of the references' tokens."""
     sources = [pipeline.encoded(source, language) for source, _ in pairs]
     targets = [pipeline.target.encode(target) for _, target in pairs]
-    here = pipeline.greedy(sources)
+    here = [hypotheses[0].tokens for hypotheses in pipeline.decode(sources, beam=1)]
     limits = [pipeline.limit(source) for source in sources]
     there = other.greedy(sources, limits, sorted({*pipeline.target.special} - {pipeline.source_end}))
     forced = list(zip(sources, targets, strict=True))

@@ -178,12 +178,11 @@ class Pipeline:
             found.update(zip(chosen, self._log_probabilities([pairs[index] for index in chosen]), strict=True))
         return [found[index] for index in range(len(pairs))]
 
-    def greedy(self, sources: Sequence[list[int]]) -> list[list[int]]:
-        """Write the likeliest token again and again, in token numbers."""
+    def decode(self, sources: Sequence[list[int]], **changes: Any) -> list[list[Hypothesis]]:
+        """Search for targets of sources in token numbers, with their tags and ends; best first."""
         requests = [Request(limit=self.limit(source)) for source in sources]
-        settings = SearchSettings(beam=1)
-        found = decode_requests(self._engine, sources, requests, settings, never=self.target.special)
-        return [hypotheses[0].tokens for hypotheses in found]
+        settings = self.with_changes(changes)
+        return decode_requests(self._engine, sources, requests, settings, never=self.target.special)
 
     def limit(self, source: Sequence[int]) -> int:
         """Say how many tokens the translation of a source may have."""

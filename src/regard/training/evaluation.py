@@ -1,10 +1,14 @@
 """A model of a run, judged on data of the run's kind."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from regard.errors import ConfigError, ModelError
 from regard.files import read_json
 from regard.model import Transformer
+from regard.tasks import Score
+from regard.tasks.metrics import MetricName
 from regard.text.corpora import Corpus
 from regard.training.preparation import TOKENIZER, encoded_examples, tokenizers
 from regard.training.recipe import Run, Validation
@@ -20,24 +24,33 @@ def read_run(directory: Path) -> Run:
         raise ModelError(f"{directory / RUN_FILE}: {error}") from None
 
 
-def evaluate_run(
+def evaluate_run(model: Path, run_directory: Path, *, metric: str | None = None, beam: int | None = None) -> Judgement:
+    """Judge a model directory on the run's validation data."""
+    changes = {key: value for key, value in (("metric", metric), ("beam", beam)) if value is not None}
+    return _judge(run_directory, None, changes).judge(Transformer.load(model))
+
+
+def score_run(
     model: Path,
     run_directory: Path,
     *,
+    metrics: Sequence[MetricName],
+    beam: int,
     corpora: tuple[Corpus, ...] | None = None,
-    metric: str | None = None,
-    beam: int | None = None,
-) -> Judgement:
-    """Judge a model directory on the run's validation data, or on other corpora under the run's tokenizers."""
+) -> dict[str, Score]:
+    """Score what a model writes by several metrics, on the run's validation data or on other corpora."""
+    judge = _judge(run_directory, corpora, {"metric": metrics[0], "beam": beam})
+    return judge.scores(Transformer.load(model), metrics)
+
+
+def _judge(run_directory: Path, corpora: tuple[Corpus, ...] | None, changes: dict[str, Any]) -> Judge:
     run = read_run(run_directory)
     if not (run_directory / TOKENIZER).exists():
         raise ModelError(f"{run_directory / TOKENIZER} is missing; a run writes it when it starts")
     corpora = run.data.valid if corpora is None else corpora
     if not corpora:
         raise ConfigError(f"{run_directory}: its run has no validation data (data.valid)")
-    settings = run.validation.model_dump()
-    settings.update({key: value for key, value in (("metric", metric), ("beam", beam)) if value is not None})
     source, target = tokenizers(run, run_directory, lambda _: None)
     examples, _ = encoded_examples(corpora, source, target, run.data)
-    judge = Judge(Validation(**settings), examples, corpora, target, budget=run.training.batch_tokens)
-    return judge.judge(Transformer.load(model))
+    settings = Validation(**{**run.validation.model_dump(), **changes})
+    return Judge(settings, examples, corpora, target, budget=run.training.batch_tokens)

@@ -1,5 +1,6 @@
 """How good a model is on data that it does not train on."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +9,7 @@ from regard.model import Transformer
 from regard.ops import label_smoothed_cross_entropy
 from regard.pipeline import decode
 from regard.tasks import Score, score
+from regard.tasks.metrics import MetricName
 from regard.text import Tokenizer
 from regard.text.corpora import Corpus
 from regard.text.shards import is_empty, is_oversized
@@ -45,13 +47,15 @@ class Judge:
 
     def judge(self, model: Transformer) -> Judgement:
         """Give the loss, and the score of what the model writes if the run's metric is one."""
-        model.eval()
-        written = None
-        if self._settings.metric != "loss":
-            written = score(
-                self._settings.metric, self.write(model), self._references, tokenized=self._target.kind == "words"
-            )
-        return Judgement(self._loss(model), written)
+        metric = self._settings.metric
+        written = None if metric == "loss" else self.scores(model, (metric,))[metric]
+        return Judgement(self._loss(model.eval()), written)
+
+    def scores(self, model: Transformer, metrics: Sequence[MetricName]) -> dict[str, Score]:
+        """Score what the model writes by several metrics."""
+        texts = self.write(model.eval())
+        cut = self._target.kind == "words"
+        return {metric: score(metric, texts, self._references, tokenized=cut) for metric in metrics}
 
     def write(self, model: Transformer) -> list[str]:
         """Give what the model writes for each source."""

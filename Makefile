@@ -15,9 +15,8 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## attention, step by step, then a small task learned on screen
-	@$(BIN)/regard explain
-	@$(BIN)/python examples/reverse.py
+demo: $(READY)  ## translate both ways with the model in the package, and draw what it looked at
+	@$(BIN)/python examples/translate.py
 
 check: $(READY)  ## format, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from regard import recipes, train
+from regard import load, recipes, train
 from regard.cli.explain import show
-from regard.inspection import explain_sentence
+from regard.inspection import draw_attention, explain_sentence
 from regard.training.curves import draw_curves
 
 HERE = Path(__file__).parent
@@ -18,7 +18,16 @@ HERE = Path(__file__).parent
 def main() -> None:
     """Draw all of them; one is of a run, which takes a minute or two."""
     draw_explain()
+    draw_looks()
     draw_training()
+
+
+def draw_looks() -> None:
+    """Draw what each word of a translation looked at."""
+    model = load("de-en")
+    source = "Das Wetter ist heute sehr schön."
+    target = model.translate(source, to="en").text
+    draw_attention(model.attention(source, target, to="en"), HERE / "attention.png")
 
 
 def draw_training() -> None:

@@ -8,7 +8,9 @@ import torch
 
 import regard
 from benchmarks.decoding.job import Job, Rows, Translate, run
+from regard.memory import keep_memory
 
+keep_memory()  # as the command does
 _own: regard.Pipeline | None = None
 
 

@@ -1,6 +1,6 @@
 """regard's own step, as `regard train` takes it."""
 
-from regard.training.machine import keep_memory
+from regard.memory import keep_memory
 
 keep_memory()
 

@@ -11,6 +11,7 @@ def average(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the mean goes.")],
     last: Annotated[int | None, typer.Option(help="The last N snapshots of the run.")] = None,
     best: Annotated[int | None, typer.Option(help="The N snapshots of the run that validated best.")] = None,
+    half: Annotated[bool, typer.Option("--half", help="Write 16-bit floats: half the size.")] = False,
 ) -> None:
     """Write the mean of models of one shape: better than each of them, and no slower."""
     from regard.errors import InputError
@@ -25,5 +26,5 @@ def average(
         models = chosen_snapshots(run, best or last or 0, best=best is not None)
     else:
         run = models[0]
-    write_average(models, output, tokenizers_of=run)
+    write_average(models, output, tokenizers_of=run, half=half)
     typer.echo(f"{output}: the mean of {len(models)} models", err=True)

@@ -5,7 +5,7 @@ import typer
 
 def doctor() -> None:
     """Say what training would use here, and measure what each choice brings."""
-    from regard.training.machine import keep_memory
+    from regard.memory import keep_memory
 
     kept = keep_memory()
     from rich.console import Console

@@ -15,7 +15,7 @@ def reproduce(
     results: Annotated[Path | None, typer.Option(help="A page to write the outcome to, in Markdown.")] = None,
 ) -> None:
     """Train a published model again, decode the test sets once, and say how it compares."""
-    from regard.training.machine import keep_memory
+    from regard.memory import keep_memory
 
     keep_memory()
     from regard.cli.display import display

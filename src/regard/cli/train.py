@@ -25,7 +25,7 @@ def train(
 ) -> None:
     """Train a model; the same command goes on where it was stopped."""
     # Before torch allocates anything: memory that is kept is not faulted in again.
-    from regard.training.machine import keep_memory
+    from regard.memory import keep_memory
 
     keep_memory()
     from regard.cli.display import display

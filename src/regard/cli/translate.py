@@ -89,6 +89,9 @@ def translate(
     if picture is not None and (text is None or len(text) != 1 or form != Format.text or stream):
         raise InputError("--picture draws one text, given on the command line")
     _check_together(text, form, stream, options, source, output, shard)
+    from regard.memory import keep_memory
+
+    keep_memory()
     from regard.pipeline import load
 
     pipeline = load(model, precision=_precision(precision))

@@ -82,7 +82,6 @@ def decode_events(
         decoding,
         requests,
         settings,
-        start=engine.start,
         end=engine.end,
         never=[engine.config.pad_id, engine.start, *never],
         joining_W=joining_W,

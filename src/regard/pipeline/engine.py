@@ -88,16 +88,28 @@ class Decoding:
         """(B, N, T, N): 0 where what row n' wrote at position t is in the past of row n, -∞ elsewhere."""
         self._source_mask = torch.zeros(0, 1, 1, 0, dtype=engine.dtype)
 
-    def admit(self, numbers: Sequence[int]) -> None:
-        """Encode sentences, and let them in behind those that are there."""
+    def admit(self, numbers: Sequence[int]) -> Tensor:
+        """Encode sentences, and let them in behind those that are there; give the logits (B, W) of their first token.
+
+        All rows of a sentence start from the same token, so that one of them is computed and is the past of all.
+        """
         before, self._count = self._count, self._count + len(numbers)
-        self._positions_B = torch.cat([self._positions_B, torch.zeros(len(numbers), dtype=torch.int64)])
+        self._positions_B = torch.cat([self._positions_B, torch.ones(len(numbers), dtype=torch.int64)])
+        self._longest = max(self._longest, 1)
         self._make_room(self._longest)
-        for past in self._past:
-            past[before : self._count].zero_()
         self._past_mask[before : self._count] = -torch.inf
-        if not self._source:
-            return
+        self._past_mask[before : self._count, :, 0, 0] = 0.0
+        if self._source:
+            self._read(numbers, before)
+        positions_B = torch.zeros(len(numbers), dtype=torch.int64)
+        x_RD = self._engine.embed(torch.full((len(numbers), 1), self._engine.start), positions_B)
+        for index, layer in enumerate(self._engine.decoder):
+            look_back = self._look_at_itself(index, layer, before)
+            x_RD = layer(x_RD, look_back, self._look_at_source(index, layer, first=before))
+        return self._engine.logits(x_RD)
+
+    def _read(self, numbers: Sequence[int], before: int) -> None:
+        """Encode sources, and project them for each layer."""
         tokens_BS = padded([self._sources[number] for number in numbers], self._engine.config.pad_id)
         states_BSD, mask_B11S = self._engine.encode(tokens_BS)
         self._make_source_room(tokens_BS.size(1))
@@ -123,7 +135,8 @@ class Decoding:
         at_R = ((torch.arange(B) * self._past_mask.size(2) + positions_B)[:, None] * N + own).view(-1)
         x_RD = engine.embed(tokens_BN, positions_B)
         for index, layer in enumerate(engine.decoder):
-            x_RD = layer(x_RD, self._look_back(index, layer, at_R, mask_B1NS), self._look_at_source(index, layer))
+            look_at_source = self._look_at_source(index, layer, first=0)
+            x_RD = layer(x_RD, self._look_back(index, layer, at_R, mask_B1NS), look_at_source)
         self._positions_B = positions_B + 1
         return engine.logits(x_RD).view(B, N, -1)
 
@@ -165,11 +178,23 @@ class Decoding:
 
         return look
 
-    def _look_at_source(self, index: int, layer: PackedDecoderLayer) -> Rows:
+    def _look_at_itself(self, index: int, layer: PackedDecoderLayer, first: int) -> Rows:
+        """The first token of the sentences from `first` on has nothing else to look back at."""
+        past_BSX = self._past[index][first : self._count]
+
+        def look(x_RD: Tensor) -> Tensor:
+            query_RX, key_value_RX = layer.past.query_key_value(x_RD)
+            past_BSX.zero_()
+            past_BSX[:, 0] = key_value_RX
+            return layer.past.attend(query_RX, key_value_RX[:, None], None)
+
+        return look
+
+    def _look_at_source(self, index: int, layer: PackedDecoderLayer, first: int) -> Rows:
         heads = layer.source
         if heads is None:
             return lambda x_RD: x_RD
-        source_BSX, mask_B11S = self._source[index][: self._count], self._source_mask[: self._count]
+        source_BSX, mask_B11S = self._source[index][first : self._count], self._source_mask[first : self._count]
         last = index == len(self._engine.decoder) - 1
 
         def look(x_RD: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """Linear layers that are only used, not trained: their weights packed once, as floats or as bytes."""
 
+import warnings
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,8 @@ Precision = Literal["float", "int8"]
 """As the weights are, or rounded to bytes."""
 Linear = Callable[[Tensor], Tensor]
 """From (R, D) to (R, X)."""
+
+_FEW = 48  # rows, up to which starting a product costs more than what it does for each
 
 
 def packed_linear(parts: list[nn.Linear], precision: Precision) -> Linear:
@@ -46,37 +49,52 @@ class ByteLinear:
     """xWᵀ + b with weights and inputs rounded to bytes, and sums that are exact.
 
     Each row of the input has a scale of its own, and so has each output: a row's result does not depend on the rows
-    beside it.
+    beside it. torch has two libraries for this; one is quicker to start, the other with many rows.
     """
 
     def __init__(self, weight_XD: Tensor, bias_X: Tensor | None) -> None:
-        X = weight_XD.size(0)
-        steps = _weight_steps()
+        X, steps = weight_XD.size(0), _weight_steps()
         self._scales_X = weight_XD.abs().amax(1).clamp_min(1e-12) / steps
         bytes_XD = (weight_XD / self._scales_X[:, None]).round().clamp(-steps, steps).to(torch.int8)
-        self._packed = torch.ops.onednn.qlinear_prepack(bytes_XD, None)
+        self._for_few = _packed_by_fbgemm(bytes_XD, self._scales_X)
+        self._for_many = torch.ops.onednn.qlinear_prepack(bytes_XD, None)
         self._zeros_X = torch.zeros(X, dtype=torch.int32)
         self._bias_X = torch.zeros(X) if bias_X is None else bias_X.clone()
 
     def __call__(self, x_RD: Tensor) -> Tensor:
         """Round each row to 255 steps, multiply, and scale back."""
-        scales_R1 = x_RD.abs().amax(1, keepdim=True).clamp_min_(1e-12).div_(127)
-        signed_RD = (x_RD / scales_R1).round_().to(torch.int8)
-        # The kernel wants bytes without a sign, 128 for zero: turning the highest bit does that.
-        bytes_RD = signed_RD.view(torch.uint8).bitwise_xor_(128)
-        product_RX = torch.ops.onednn.qlinear_pointwise(
-            bytes_RD,
-            1.0,
-            128,
-            self._packed,
-            self._scales_X,
-            self._zeros_X,
-            None,
-            1.0,
-            0,
-            torch.float32,
-            "none",
-            [],
-            "",
-        )
+        scales_R1 = x_RD.abs().amax(1, keepdim=True).mul_(1 / 127).add_(1e-12)
+        scaled_RD = x_RD / scales_R1
+        if x_RD.size(0) <= _FEW:
+            # It rounds by itself, to bytes without a sign, 128 for zero.
+            product_RX = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+                scaled_RD, 1.0, 128, self._for_few
+            )
+        else:
+            # Turning the highest bit of a byte takes its sign away and makes 128 of zero.
+            bytes_RD = scaled_RD.round_().to(torch.int8).view(torch.uint8).bitwise_xor_(128)
+            product_RX = torch.ops.onednn.qlinear_pointwise(
+                bytes_RD,
+                1.0,
+                128,
+                self._for_many,
+                self._scales_X,
+                self._zeros_X,
+                None,
+                1.0,
+                0,
+                torch.float32,
+                "none",
+                [],
+                "",
+            )
         return torch.addcmul(self._bias_X, product_RX, scales_R1)
+
+
+def _packed_by_fbgemm(bytes_XD: Tensor, scales_X: Tensor) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch means to part with these tensors, not with what multiplies them
+        weight_XD = torch._make_per_channel_quantized_tensor(
+            bytes_XD, scales_X.double(), torch.zeros(len(scales_X), dtype=torch.int64), 0
+        )
+        return torch.ops.quantized.linear_prepack(weight_XD, None)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from regard.errors import RegardError
+from regard.memory import keep_memory
 from regard.pipeline.linear import Precision
 from regard.pipeline.pipeline import Pipeline
 from regard.pipeline.translation import Translation
@@ -65,6 +66,7 @@ _own: tuple[Pipeline, Work] | None = None  # of a worker process, which has one 
 def _start(work: Work) -> None:
     global _own
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asked for the work says when it ends
+    keep_memory()
     torch.set_num_threads(1)
     _own = Pipeline.load(work.model, work.precision), work
 

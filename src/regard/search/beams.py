@@ -1,6 +1,7 @@
 """The sentences that are being written: what stands in each row, what it is worth, what has ended."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,39 +35,37 @@ class Sentence:
 class Beams:
     """B sentences of N rows each. The place of a sentence is the same in every array here and in the decoder."""
 
-    def __init__(self, settings: SearchSettings, start: int) -> None:
-        N = settings.rows
-        self.settings, self._start = settings, start
-        self.sentences: list[Sentence] = []
-        self.lengths_B: Ints = np.zeros(0, dtype=np.int64)
-        self.limits_B: Ints = np.zeros(0, dtype=np.int64)
-        self.scores_BN: Floats = np.zeros((0, N))
-        self.tokens_BNT: Ints = np.zeros((0, N, 32), dtype=np.int64)
+    def __init__(self, settings: SearchSettings, sentences: list[Sentence]) -> None:
+        B, N = len(sentences), settings.rows
+        self.settings, self.sentences = settings, sentences
+        self.lengths_B: Ints = np.zeros(B, dtype=np.int64)
+        self.limits_B: Ints = np.array([sentence.request.limit for sentence in sentences], dtype=np.int64)
+        self.scores_BN: Floats = np.zeros((B, N))
+        if not settings.sample:  # all rows of a beam start equal, so that one of them counts
+            self.scores_BN.reshape(B, settings.groups, N // settings.groups)[:, :, 1:] = DEAD
+        self.tokens_BNT: Ints = np.zeros((B, N, 32), dtype=np.int64)
         self.coverage_BNS: Floats | None = None
+        for sentence in sentences:
+            if sentence.constraints is not None:
+                sentence.progress = [sentence.constraints.start] * N
 
     @property
     def last_BN(self) -> Ints:
-        """The token that each row goes on from."""
-        before_B = np.maximum(self.lengths_B - 1, 0)
-        last_BN = self.tokens_BNT[np.arange(len(before_B)), :, before_B]
-        last_BN[self.lengths_B == 0] = self._start
-        return last_BN
+        """The token that each row goes on from, once it has one."""
+        return self.tokens_BNT[np.arange(len(self.sentences)), :, self.lengths_B - 1]
 
-    def admit(self, sentences: list[Sentence]) -> None:
-        """Let sentences in, behind those that are there. All rows of a beam start equal, so that one of them counts."""
-        count, N = len(sentences), self.settings.rows
-        scores_BN = np.zeros((count, N))
-        if not self.settings.sample:
-            scores_BN.reshape(count, self.settings.groups, -1)[:, :, 1:] = DEAD
-        self.sentences += sentences
-        self.lengths_B = np.concatenate([self.lengths_B, np.zeros(count, dtype=np.int64)])
-        self.limits_B = np.concatenate([self.limits_B, [sentence.request.limit for sentence in sentences]])
-        self.scores_BN = np.concatenate([self.scores_BN, scores_BN])
-        fresh_BNT = np.zeros((count, *self.tokens_BNT.shape[1:]), dtype=np.int64)
-        self.tokens_BNT = np.concatenate([self.tokens_BNT, fresh_BNT])
-        if self.coverage_BNS is not None:
-            S = self.coverage_BNS.shape[2]
-            self.coverage_BNS = np.concatenate([self.coverage_BNS, np.zeros((count, N, S))])
+    def join(self, others: "Beams") -> None:
+        """Let further sentences in, behind those that are there."""
+        self.sentences = [*self.sentences, *others.sentences]
+        self.lengths_B = np.concatenate([self.lengths_B, others.lengths_B])
+        self.limits_B = np.concatenate([self.limits_B, others.limits_B])
+        self.scores_BN = np.concatenate([self.scores_BN, others.scores_BN])
+        self.tokens_BNT = _together(self.tokens_BNT, others.tokens_BNT)
+        if others.coverage_BNS is not None:
+            before_BNS = self.coverage_BNS
+            self.coverage_BNS = (
+                others.coverage_BNS if before_BNS is None else _together(before_BNS, others.coverage_BNS)
+            )
 
     def keep(self, places: list[int]) -> None:
         """Keep the sentences at these places, in this order."""
@@ -172,6 +171,12 @@ class Beams:
             return groups[0][: self.settings.n_best]
         by_rank = [h for rank in range(max(map(len, groups))) for h in _ranked(groups, rank)]
         return _distinct(by_rank)[: self.settings.n_best]
+
+
+def _together(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    """Put arrays that may differ in their last size one behind the other, zeros where one of them has nothing."""
+    size = max(one.shape[2], other.shape[2])
+    return np.concatenate([np.pad(x, ((0, 0), (0, 0), (0, size - x.shape[2]))) for x in (one, other)])
 
 
 def _ranked(groups: list[list[Hypothesis]], rank: int) -> list[Hypothesis]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import ModelError
-from regard.search.beams import DEAD, Beams, Sentence
+from regard.search.beams import DEAD, Beams, Ints, Sentence
 from regard.search.choosing import choose_at_random, choose_by_beam
 from regard.search.rules import Rules, constraints_of
 from regard.search.settings import Hypothesis, Request, SearchSettings
@@ -37,14 +37,14 @@ Event = Settled | Finished
 class Decoder(Protocol):
     """What decodes. It holds B sentences of N rows; all rows are independent of one another."""
 
-    def admit(self, numbers: Sequence[int]) -> None:
-        """Let sentences in, behind those that are there."""
+    def admit(self, numbers: Sequence[int]) -> Tensor:
+        """Let sentences in, behind those that are there; give the logits (B, W) of the first token of these."""
 
     def step(self, tokens_BN: Tensor) -> Tensor:
         """Take the next token of each row in; give the logits (B, N, W) of the one after it."""
 
     def attention(self) -> Tensor:
-        """Give what the last step attended to in the source, (B, N, S)."""
+        """Give what the last step attended to in the source, (B, N, S); if it let sentences in, (B, 1, S) of these."""
 
     def reorder(self, parents_BN: Tensor) -> None:
         """Let each row go on from another row of its sentence."""
@@ -58,7 +58,6 @@ def search(
     requests: Sequence[Request],
     settings: SearchSettings,
     *,
-    start: int,
     end: int,
     never: Sequence[int] = (),
     joining_W: Tensor | None = None,
@@ -71,37 +70,44 @@ def search(
     longest first. `never` are tokens that may not come; `joining_W` says which continue the word before them.
     """
     rules = Rules(settings, end, never, joining_W)
-    beams = Beams(settings, start)
+    beams = Beams(settings, [])
     groups = settings.groups
     waiting = [
         Sentence(number, request, constraints_of(request, settings, end), [[] for _ in range(groups)])
         for number, request in enumerate(requests)
     ][::-1]
-    choose = choose_at_random if settings.sample else choose_by_beam
     while waiting or beams.sentences:
         room = slots - len(beams.sentences)
         # A few at a time: the source is encoded for all that come in together.
         if waiting and room and (room >= slots // 4 or not beams.sentences):
-            fresh = [waiting.pop() for _ in range(min(room, len(waiting)))]
-            for sentence in fresh:
-                if sentence.constraints is not None:
-                    sentence.progress = [sentence.constraints.start] * settings.rows
-            decoder.admit([sentence.number for sentence in fresh])
-            beams.admit(fresh)
-        logits_BNW = decoder.step(torch.from_numpy(beams.last_BN))
-        if settings.coverage_penalty:
-            beams.cover(decoder.attention().double().numpy())
-        logs_BNW = logits_BNW.log_softmax(-1)
-        if bool(logs_BNW[:, :, end].isnan().any()):  # one of a row is, if any of it is
-            raise ModelError("the model's log-probabilities are not numbers; its weights have diverged")
-        rules.apply(logs_BNW, beams)
-        choice = choose(beams, logs_BNW, end)
-        beams.grow(choice.parents_BN, choice.words_BN, choice.scores_BN)
-        if settings.rows > 1 and not settings.sample:
-            decoder.reorder(torch.from_numpy(choice.parents_BN))
+            fresh = Beams(settings, [waiting.pop() for _ in range(min(room, len(waiting)))])
+            logits_BW = decoder.admit([sentence.number for sentence in fresh.sentences])
+            # All rows of a sentence have the same past so far, and so the same logits.
+            logs_BNW = logits_BW.log_softmax(-1)[:, None].repeat(1, settings.rows, 1)
+            _advance(fresh, logs_BNW, decoder, rules, end)
+            beams.join(fresh)
+        else:
+            logs_BNW = decoder.step(torch.from_numpy(beams.last_BN)).log_softmax(-1)
+            parents_BN = _advance(beams, logs_BNW, decoder, rules, end)
+            if settings.rows > 1 and not settings.sample:
+                decoder.reorder(torch.from_numpy(parents_BN))
         if stream:
             yield from _settled(beams)
         yield from _let_go(decoder, beams)
+
+
+def _advance(beams: Beams, logs_BNW: Tensor, decoder: Decoder, rules: Rules, end: int) -> Ints:
+    """Let all rows go on by a word; give the row that each goes on from."""
+    if beams.settings.coverage_penalty:
+        attention_BNS = decoder.attention().double()
+        beams.cover(attention_BNS.expand(-1, beams.settings.rows, -1).numpy())
+    if bool(logs_BNW[:, :, end].isnan().any()):  # one of a row is, if any of it is
+        raise ModelError("the model's log-probabilities are not numbers; its weights have diverged")
+    rules.apply(logs_BNW, beams)
+    choose = choose_at_random if beams.settings.sample else choose_by_beam
+    choice = choose(beams, logs_BNW, end)
+    beams.grow(choice.parents_BN, choice.words_BN, choice.scores_BN)
+    return choice.parents_BN
 
 
 def _let_go(decoder: Decoder, beams: Beams) -> Iterator[Finished]:

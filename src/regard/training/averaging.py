@@ -50,9 +50,11 @@ def chosen_snapshots(run: Path, count: int, *, best: bool) -> list[Path]:
     return [found[step] for step in steps[-count:]]
 
 
-def write_average(models: Sequence[Path], output: Path, *, tokenizers_of: Path) -> None:
+def write_average(models: Sequence[Path], output: Path, *, tokenizers_of: Path, half: bool = False) -> None:
     """Write the mean of models as a model directory, with the tokenizers that lie beside one of them."""
     config, tensors = average(models)
+    if half:
+        tensors = {name: tensor.half() for name, tensor in tensors.items()}
     write_model_directory(output, config, tensors)
     for name in (TOKENIZER, SOURCE_TOKENIZER):
         if (tokenizers_of / name).exists():

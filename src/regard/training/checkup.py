@@ -11,8 +11,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from regard import __version__
+from regard.memory import allocator
 from regard.ops import dropout
-from regard.training.machine import allocator, cpu_name
+from regard.training.machine import cpu_name
 
 
 def checkup(*, memory_kept: bool) -> Iterator[tuple[str, str]]:

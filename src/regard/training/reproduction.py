@@ -12,6 +12,7 @@ import torch
 from regard import recipes
 from regard.errors import InputError
 from regard.files import read_json, replaced_file
+from regard.memory import allocator
 from regard.model import Transformer
 from regard.tasks import Score
 from regard.text.catalogue import published
@@ -19,7 +20,7 @@ from regard.text.corpora import Corpus
 from regard.text.download import get_corpus
 from regard.training.evaluation import score_run
 from regard.training.experiments import experiment_of
-from regard.training.machine import allocator, cpu_name
+from regard.training.machine import cpu_name
 from regard.training.recipe import Run
 from regard.training.reports import METRICS, Listener, read_metrics
 from regard.training.run import train

@@ -9,10 +9,11 @@ import torch
 
 from regard.errors import ConfigError, LostProcessError, ModelError, StoppedError
 from regard.files import read_json, replaced_file
+from regard.memory import allocator
 from regard.ops import applied_rate
 from regard.training.loop import Trainer
 from regard.training.losses import Loss
-from regard.training.machine import allocator, cpu_name
+from regard.training.machine import cpu_name
 from regard.training.model_card import write_card
 from regard.training.preparation import prepare
 from regard.training.processes import Processes

@@ -20,12 +20,6 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
     return int(left.value.code or 0)
 
 
-@pytest.fixture(autouse=True)
-def _allocator_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The verbs change how this process allocates memory; the other tests should not live with that."""
-    monkeypatch.setattr("regard.training.machine.keep_memory", lambda: True)
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("verbs")
@@ -63,6 +57,8 @@ def test_average(
     assert call(monkeypatch, "average", *snapshots[-2:], "-o", tmp_path / "named") == 0
     named, last = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("named", "last"))
     assert named == last
+    assert call(monkeypatch, "average", trained, "--last", "2", "--half", "-o", tmp_path / "half") == 0
+    assert (tmp_path / "half" / "model.safetensors").stat().st_size < 0.6 * len(last)
     capsys.readouterr()
     assert call(monkeypatch, "average", trained, "--last", "9", "-o", tmp_path / "many") == 2
     assert "9 snapshots were asked for" in capsys.readouterr().err

@@ -37,6 +37,10 @@ def test_any_course_of_a_search_gives_the_logits_of_the_forward_pass(
     def pick(low: int, high: int, size: tuple[int, ...] = (1,)) -> Tensor:
         return torch.randint(low, high, size, generator=draw)
 
+    def check(found: Tensor, expected: Tensor) -> None:
+        tolerance = (1e-5 if dtype == torch.float32 else 1e-12) * max(1.0, float(expected.abs().max()))
+        assert (found - expected).abs().max() <= tolerance
+
     sources = [tokens(1, int(pick(1, 9)), config.source_size)[0].tolist() for _ in range(7)]
     decoding = Decoding(Engine(model), sources, N, attention=model.encoder is not None)
     live: list[tuple[int, list[list[int]]]] = []
@@ -44,8 +48,10 @@ def test_any_course_of_a_search_gives_the_logits_of_the_forward_pass(
     for _ in range(12):
         while fresh < len(sources) and (not live or int(pick(0, 3)) == 0):
             count = min(int(pick(1, 3)), len(sources) - fresh)
-            decoding.admit(range(fresh, fresh + count))
-            live += [(number, [[] for _ in range(N)]) for number in range(fresh, fresh + count)]
+            first_BW = decoding.admit(range(fresh, fresh + count))
+            for number in range(fresh, fresh + count):
+                check(first_BW[number - fresh], full(model, sources[number], [1]))
+            live += [(number, [[1] for _ in range(N)]) for number in range(fresh, fresh + count)]
             fresh += count
         if not live:
             break
@@ -54,9 +60,7 @@ def test_any_course_of_a_search_gives_the_logits_of_the_forward_pass(
         for place, (number, rows) in enumerate(live):
             for row, written in enumerate(rows):
                 written.append(int(words_BN[place, row]))
-                expected = full(model, sources[number], written)
-                tolerance = (1e-5 if dtype == torch.float32 else 1e-12) * max(1.0, float(expected.abs().max()))
-                assert (logits_BNW[place, row] - expected).abs().max() <= tolerance
+                check(logits_BNW[place, row], full(model, sources[number], written))
         if model.encoder is not None:
             assert torch.allclose(decoding.attention().sum(-1), torch.ones(len(live), N, dtype=dtype))
         parents_BN = pick(0, N, (len(live), N))

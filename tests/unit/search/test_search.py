@@ -195,7 +195,7 @@ def test_draws_follow_the_model() -> None:
 def test_tokens_are_told_as_they_settle(beam: int) -> None:
     told: dict[int, list[int]] = {}
     wanted = SearchSettings(beam=beam)
-    for event in search(Toy(range(9), beam), [Request(8)] * 9, wanted, start=START, end=END, stream=True):
+    for event in search(Toy(range(9), beam), [Request(8)] * 9, wanted, end=END, stream=True):
         if isinstance(event, Settled):
             told.setdefault(event.number, []).extend(event.tokens)
         elif event.number in told:
@@ -242,4 +242,4 @@ def test_what_is_not_a_number_ends_the_search(beam: int) -> None:
             return torch.full((*tokens_BN.shape, 5), torch.nan)
 
     with pytest.raises(ModelError, match="not numbers"):
-        list(search(Broken([1], beam), [Request(5)], SearchSettings(beam=beam), start=START, end=END))
+        list(search(Broken([1], beam), [Request(5)], SearchSettings(beam=beam), end=END))

@@ -16,11 +16,15 @@ class Toy:
     def __init__(self, sentences: Sequence[int], rows: int, vocabulary: int = 5) -> None:
         self.sentences, self.N, self.W = sentences, rows, vocabulary
         self.live: list[tuple[int, list[tuple[int, ...]]]] = []
+        self.fresh = 0
 
-    def admit(self, numbers: Sequence[int]) -> None:
-        self.live += [(self.sentences[number], [()] * self.N) for number in numbers]
+    def admit(self, numbers: Sequence[int]) -> Tensor:
+        self.live += [(self.sentences[number], [(START,)] * self.N) for number in numbers]
+        self.fresh = len(numbers)
+        return torch.stack([logits(self.sentences[number], (START,), self.W) for number in numbers])
 
     def step(self, tokens_BN: Tensor) -> Tensor:
+        self.fresh = 0
         self.live = [
             (sentence, [(*seen, int(token)) for seen, token in zip(rows, tokens, strict=True)])
             for (sentence, rows), tokens in zip(self.live, tokens_BN, strict=True)
@@ -31,7 +35,8 @@ class Toy:
 
     def attention(self) -> Tensor:
         """Attend to position t of four in step t, and a little to all."""
-        at = [[(len(seen) - 1) % 4 for seen in rows] for _, rows in self.live]
+        live = [(sentence, rows[:1]) for sentence, rows in self.live[-self.fresh :]] if self.fresh else self.live
+        at = [[(len(seen) - 1) % 4 for seen in rows] for _, rows in live]
         return torch.nn.functional.one_hot(torch.tensor(at), 4) * 0.8 + 0.05
 
     def reorder(self, parents_BN: Tensor) -> None:
@@ -69,6 +74,6 @@ def run(
 ) -> list[list[Hypothesis]]:
     """Search for all sentences; the start is never written."""
     decoder = Toy(sentences, settings.rows, vocabulary)
-    events = search(decoder, requests, settings, start=START, end=END, never=[START], slots=slots)
+    events = search(decoder, requests, settings, end=END, never=[START], slots=slots)
     found = {event.number: event.hypotheses for event in events if isinstance(event, Finished)}
     return [found[number] for number in range(len(sentences))]

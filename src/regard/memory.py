@@ -1,0 +1,35 @@
+"""glibc's allocator, told to be quicker with large tensors. Commands do this; importing the library never does."""
+
+import ctypes
+import os
+import platform
+import sys
+
+# glibc gives large blocks back to the system and takes them again at each tensor: every page is faulted in anew.
+_MALLOPT = {"M_TRIM_THRESHOLD": (-1, 2**31 - 1), "M_TOP_PAD": (-2, 2**28), "M_MMAP_MAX": (-4, 0)}
+_kept = False
+
+
+def keep_memory() -> bool:
+    """Tell glibc to keep freed memory for the next tensors; say whether it will. Other allocators are left alone."""
+    global _kept
+    if not sys.platform.startswith("linux") or platform.libc_ver()[0] != "glibc":
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return False
+    taken = [mallopt(ctypes.c_int(key), ctypes.c_int(value)) == 1 for key, value in _MALLOPT.values()]
+    _kept = all(taken)
+    return _kept
+
+
+def allocator() -> str:
+    """Name what large tensors are allocated by."""
+    if _kept or os.environ.get("MALLOC_MMAP_MAX_") == "0":
+        return "glibc, keeping freed memory"
+    preloaded = os.environ.get("LD_PRELOAD", "")
+    for name in ("jemalloc", "tcmalloc", "mimalloc"):
+        if name in preloaded:
+            return name
+    return "as the system has it"

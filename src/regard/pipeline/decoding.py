@@ -76,7 +76,6 @@ def decode_events(
     stream: bool = False,
 ) -> Iterator[Event]:
     """Give what a search finds, as it finds it."""
-    longest = max(map(len, sources), default=1)
     decoding = Decoding(engine, sources, settings.rows, attention=settings.coverage_penalty > 0.0)
     events = search(
         decoding,
@@ -85,7 +84,7 @@ def decode_events(
         end=engine.end,
         never=[engine.config.pad_id, engine.start, *never],
         joining_W=joining_W,
-        slots=max(1, budget // (settings.rows * longest)),
+        slots=lambda number: budget // (settings.rows * len(sources[number])),
         stream=stream,
     )
     while True:

@@ -16,6 +16,7 @@ from regard.pipeline.linear import Precision, packed_weight
 from regard.pipeline.packed import PackedDecoderLayer, PackedEncoderLayer, Rows, packed_norm
 from regard.text import padded
 
+_READ = 32  # sources that are encoded at once
 _ROUND = 8  # sizes grow in steps of this many positions, so that sums are cut up alike whatever lies beside
 
 
@@ -79,6 +80,7 @@ class Decoding:
         self._wants_attention = attention
         self._attention_BNS: Tensor | None = None
         self._count = 0
+        self._source_lengths: list[int] = []
         self._positions_B = torch.zeros(0, dtype=torch.int64)
         self._longest = 0
         layers = engine.decoder
@@ -109,18 +111,22 @@ class Decoding:
         return self._engine.logits(x_RD)
 
     def _read(self, numbers: Sequence[int], before: int) -> None:
-        """Encode sources, and project them for each layer."""
-        tokens_BS = padded([self._sources[number] for number in numbers], self._engine.config.pad_id)
-        states_BSD, mask_B11S = self._engine.encode(tokens_BS)
-        self._make_source_room(tokens_BS.size(1))
-        S = tokens_BS.size(1)
+        """Encode sources, and project them for each layer: a few at a time, so that short ones are not padded much."""
+        sources = [self._sources[number] for number in numbers]
+        self._source_lengths += map(len, sources)
+        self._make_source_room(max(map(len, sources)))
         self._source_mask[before : self._count] = -torch.inf
-        self._source_mask[before : self._count, :, :, :S] = mask_B11S
-        for source, layer in zip(self._source, self._engine.decoder, strict=True):
-            assert layer.source is not None
+        for source in self._source:
             source[before : self._count].zero_()
-            key_value_RX = layer.source.key_value(states_BSD.flatten(0, 1))
-            source[before : self._count, :S] = key_value_RX.view(*tokens_BS.shape, -1)
+        for first in range(0, len(sources), _READ):
+            tokens_BS = padded(sources[first : first + _READ], self._engine.config.pad_id)
+            states_BSD, mask_B11S = self._engine.encode(tokens_BS)
+            B, S = tokens_BS.shape
+            places = slice(before + first, before + first + B)
+            self._source_mask[places, :, :, :S] = mask_B11S
+            for source, layer in zip(self._source, self._engine.decoder, strict=True):
+                assert layer.source is not None
+                source[places, :S] = layer.source.key_value(states_BSD.flatten(0, 1)).view(B, S, -1)
 
     def step(self, tokens_BN: Tensor) -> Tensor:
         """Take the next token of each row in; give the logits (B, N, W) of the one after it."""
@@ -156,6 +162,8 @@ class Decoding:
         moved = [(new, old) for new, old in enumerate(places) if new != old]
         self._positions_B = self._positions_B[list(places)]
         self._count = len(places)
+        if self._source:
+            self._source_lengths = [self._source_lengths[place] for place in places]
         if moved:
             new, old = (torch.tensor(side) for side in zip(*moved, strict=True))
             S = _rounded(self._longest) * self._rows
@@ -194,7 +202,9 @@ class Decoding:
         heads = layer.source
         if heads is None:
             return lambda x_RD: x_RD
-        source_BSX, mask_B11S = self._source[index][first : self._count], self._source_mask[first : self._count]
+        S = _rounded(max(self._source_lengths[first:], default=0))  # longer ones may have left
+        source_BSX = self._source[index][first : self._count, :S]
+        mask_B11S = self._source_mask[first : self._count, :, :, :S]
         last = index == len(self._engine.decoder) - 1
 
         def look(x_RD: Tensor) -> Tensor:

@@ -8,12 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.native import kernels
+
 Precision = Literal["float", "int8"]
 """As the weights are, or rounded to bytes."""
 Linear = Callable[[Tensor], Tensor]
 """From (R, D) to (R, X)."""
 
 _FEW = 48  # rows, up to which starting a product costs more than what it does for each
+_WIDE = 2048  # outputs, from which on a product does not fit into the nearer caches
 
 
 def packed_linear(parts: list[nn.Linear], precision: Precision) -> Linear:
@@ -28,13 +31,14 @@ def packed_linear(parts: list[nn.Linear], precision: Precision) -> Linear:
 def packed_weight(weight_XD: Tensor, bias_X: Tensor | None, precision: Precision) -> Linear:
     """Pack a weight matrix and its bias."""
     if precision == "int8":
-        return ByteLinear(weight_XD.float(), None if bias_X is None else bias_X.float())
+        given = weight_XD.float(), None if bias_X is None else bias_X.float()
+        return ByteLinear(*given) if kernels() is None else NativeByteLinear(*given)
     return lambda x_RD: F.linear(x_RD, weight_XD, bias_X)
 
 
 def bytes_are_fast() -> bool:
     """Say whether this processor multiplies bytes faster than floats."""
-    return torch.backends.cpu.get_cpu_capability().startswith("AVX")
+    return kernels() is not None or torch.backends.cpu.get_cpu_capability().startswith("AVX")
 
 
 def _weight_steps() -> int:
@@ -45,6 +49,41 @@ def _weight_steps() -> int:
     return 127 if torch.cpu._is_vnni_supported() else 64
 
 
+class NativeByteLinear:
+    """xWᵀ + b with weights and inputs rounded to bytes, by the package's own kernel: one pass from floats to floats.
+
+    Each row of the input has a scale of its own, and so has each output: a row's result does not depend on the rows
+    beside it.
+    """
+
+    def __init__(self, weight_XD: Tensor, bias_X: Tensor | None) -> None:
+        library = kernels()
+        assert library is not None
+        self._multiply = library.regard_linear
+        bytes_XD, self._scales_X = _in_bytes(weight_XD, 127 if library.regard_level() == 2 else 64)
+        self._X, self._D = weight_XD.shape
+        self._packed = torch.empty(library.regard_packed_size(self._X, self._D), dtype=torch.int8)
+        self._sums_X = torch.empty(self._X, dtype=torch.int32)
+        library.regard_pack(bytes_XD.data_ptr(), self._X, self._D, self._packed.data_ptr(), self._sums_X.data_ptr())
+        self._bias_X = None if bias_X is None else bias_X.contiguous().clone()
+        # With many rows and many outputs, torch's library is better at keeping both in the caches.
+        self._wide = ByteLinear(weight_XD, bias_X) if self._X > _WIDE else None
+        # Pointers, asked for once: these tensors stay where they are.
+        self._weights = tuple(x.data_ptr() for x in (self._packed, self._scales_X, self._sums_X))
+        self._bias = None if self._bias_X is None else self._bias_X.data_ptr()
+
+    def __call__(self, x_RD: Tensor) -> Tensor:
+        """Multiply."""
+        R = x_RD.size(0)
+        if self._wide is not None and R > _FEW:
+            return self._wide(x_RD)
+        x_RD = x_RD.contiguous()
+        y_RX = torch.empty(R, self._X)
+        threads = torch.get_num_threads()
+        self._multiply(x_RD.data_ptr(), R, self._D, *self._weights, self._bias, self._X, 0, threads, y_RX.data_ptr())
+        return y_RX
+
+
 class ByteLinear:
     """xWᵀ + b with weights and inputs rounded to bytes, and sums that are exact.
 
@@ -53,13 +92,12 @@ class ByteLinear:
     """
 
     def __init__(self, weight_XD: Tensor, bias_X: Tensor | None) -> None:
-        X, steps = weight_XD.size(0), _weight_steps()
-        self._scales_X = weight_XD.abs().amax(1).clamp_min(1e-12) / steps
-        bytes_XD = (weight_XD / self._scales_X[:, None]).round().clamp(-steps, steps).to(torch.int8)
+        X = weight_XD.size(0)
+        bytes_XD, self._scales_X = _in_bytes(weight_XD, _weight_steps())
         self._for_few = _packed_by_fbgemm(bytes_XD, self._scales_X)
         self._for_many = torch.ops.onednn.qlinear_prepack(bytes_XD, None)
         self._zeros_X = torch.zeros(X, dtype=torch.int32)
-        self._bias_X = torch.zeros(X) if bias_X is None else bias_X.clone()
+        self._bias_X = None if bias_X is None else bias_X.clone()
 
     def __call__(self, x_RD: Tensor) -> Tensor:
         """Round each row to 255 steps, multiply, and scale back."""
@@ -67,7 +105,7 @@ class ByteLinear:
         scaled_RD = x_RD / scales_R1
         if x_RD.size(0) <= _FEW:
             # It rounds by itself, to bytes without a sign, 128 for zero.
-            product_RX = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+            product_RX: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
                 scaled_RD, 1.0, 128, self._for_few
             )
         else:
@@ -88,7 +126,15 @@ class ByteLinear:
                 [],
                 "",
             )
-        return torch.addcmul(self._bias_X, product_RX, scales_R1)
+        if self._bias_X is None:
+            return product_RX.mul_(scales_R1)
+        return torch.addcmul(self._bias_X, product_RX, scales_R1, out=product_RX)
+
+
+def _in_bytes(weight_XD: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """Round the weights of each output to so many steps on either side of zero; give the bytes and the steps' sizes."""
+    scales_X = weight_XD.abs().amax(1).clamp_min(1e-12) / steps
+    return (weight_XD / scales_X[:, None]).round().clamp(-steps, steps).to(torch.int8).contiguous(), scales_X
 
 
 def _packed_by_fbgemm(bytes_XD: Tensor, scales_X: Tensor) -> Any:

@@ -1,6 +1,6 @@
 """The search itself: sentences come in, their rows go on step by step, and leave as soon as they are finished."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -61,13 +61,14 @@ def search(
     end: int,
     never: Sequence[int] = (),
     joining_W: Tensor | None = None,
-    slots: int = 32,
+    slots: Callable[[int], int] = lambda number: 32,
     stream: bool = False,
 ) -> Iterator[Event]:
     """Give the best hypotheses of each request as soon as they are there; with `stream`, tokens as they settle.
 
-    At most `slots` sentences are decoded at once; they come in as they are asked for, so it is best to ask for the
-    longest first. `never` are tokens that may not come; `joining_W` says which continue the word before them.
+    `slots` says how many sentences a request may be decoded with at once, itself counted; they come in as they are
+    asked for, so it is best to ask for the longest first. `never` are tokens that may not come; `joining_W` says which
+    go on with the word before them.
     """
     rules = Rules(settings, end, never, joining_W)
     beams = Beams(settings, [])
@@ -77,9 +78,10 @@ def search(
         for number, request in enumerate(requests)
     ][::-1]
     while waiting or beams.sentences:
-        room = slots - len(beams.sentences)
+        places = min(slots(sentence.number) for sentence in (*beams.sentences, *waiting[-1:]))
+        room = max(places, 1) - len(beams.sentences)
         # A few at a time: the source is encoded for all that come in together.
-        if waiting and room and (room >= slots // 4 or not beams.sentences):
+        if waiting and room > 0 and (room >= places // 4 or not beams.sentences):
             fresh = Beams(settings, [waiting.pop() for _ in range(min(room, len(waiting)))])
             logits_BW = decoder.admit([sentence.number for sentence in fresh.sentences])
             # All rows of a sentence have the same past so far, and so the same logits.

@@ -74,6 +74,6 @@ def run(
 ) -> list[list[Hypothesis]]:
     """Search for all sentences; the start is never written."""
     decoder = Toy(sentences, settings.rows, vocabulary)
-    events = search(decoder, requests, settings, end=END, never=[START], slots=slots)
+    events = search(decoder, requests, settings, end=END, never=[START], slots=lambda number: slots)
     found = {event.number: event.hypotheses for event in events if isinstance(event, Finished)}
     return [found[number] for number in range(len(sentences))]

@@ -1,0 +1,31 @@
+"""Kernels in C++, built when the package is installed where there is a compiler. Nothing but speed depends on them."""
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+LIBRARY = Path(__file__).with_name("kernels.so")
+
+_SIZE, _POINTER, _INT = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int
+_SIGNATURES = {
+    "regard_level": (_INT, []),
+    "regard_packed_size": (_SIZE, [_SIZE, _SIZE]),
+    "regard_pack": (None, [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER]),
+    "regard_linear": (
+        None,
+        [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _INT, _INT, _POINTER],
+    ),
+}
+
+
+@cache
+def kernels() -> ctypes.CDLL | None:
+    """Give the kernels, or nothing where they were not built or this processor cannot run them."""
+    try:
+        library = ctypes.CDLL(str(LIBRARY))
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError):
+        return None
+    return library if library.regard_level() > 0 else None

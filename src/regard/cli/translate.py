@@ -43,6 +43,10 @@ def translate(
     diversity: Annotated[
         float | None, typer.Option(help="How much groups keep apart.", rich_help_panel=_SEARCH)
     ] = None,
+    early_stop: Annotated[
+        bool | None,
+        typer.Option("--early-stop/--full-stop", help="Stop at the likely best.", rich_help_panel=_SEARCH),
+    ] = None,
     no_repeat: Annotated[
         int | None, typer.Option(help="No sequence of so many tokens twice.", rich_help_panel=_SEARCH)
     ] = None,
@@ -74,6 +78,7 @@ def translate(
         coverage_penalty=coverage_penalty,
         groups=groups,
         diversity=diversity,
+        early_stop=early_stop,
         no_repeat=no_repeat,
         min_length=min_length,
         sample=sample or None,

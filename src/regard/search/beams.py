@@ -161,7 +161,8 @@ class Beams:
             return not settings.sample
         wanted = min(settings.n_best, size)
         # No token makes log P higher, and no length divides it by more than the limit does.
-        bound = best / (int(self.limits_B[place]) + 1) ** settings.length_penalty
+        length = int((self.lengths_B if settings.early_stop else self.limits_B)[place])
+        bound = best / (length + 1) ** settings.length_penalty
         return len(finished) >= wanted and sorted(found.score for found in finished)[-wanted] >= bound
 
     def result(self, place: int) -> list[Hypothesis]:

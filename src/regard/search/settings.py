@@ -24,6 +24,8 @@ class SearchSettings(Config):
     """How many of them are wanted, best first."""
     length_penalty: NotNegative = 1.0
     """α: a hypothesis is worth log P / length^α, its end counted. The higher, the longer what is written."""
+    early_stop: Annotated[bool, Field(strict=True)] = False
+    """Stop once no row is worth more, as it stands, than what has ended; else once a beam's width has ended."""
     coverage_penalty: NotNegative = 0.0
     """β: for each source position, β · log min(1, the attention that it got) is added to a hypothesis' worth."""
     groups: Size = 1

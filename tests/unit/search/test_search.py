@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.errors import ConfigError, InputError, ModelError
-from regard.search import Hypothesis, Request, SearchSettings, Settled, search
+from regard.search import Finished, Hypothesis, Request, SearchSettings, Settled, search
 from tests.unit.search.toy import END, START, Toy, log_probability, logits, run
 
 
@@ -203,6 +203,32 @@ def test_tokens_are_told_as_they_settle(beam: int) -> None:
             assert event.hypotheses[0].tokens[: len(tokens)] == tokens
             told[-1] = []
     assert -1 in told
+
+
+def test_stopping_early_takes_fewer_steps_and_loses_little() -> None:
+    sentences = list(range(40))
+    requests = [Request(limit=9)] * len(sentences)
+    steps, scores = {}, {}
+    for early in (False, True):
+        settings = SearchSettings(beam=4, early_stop=early)
+        decoder = Counted(sentences, settings.rows)
+        events = search(decoder, requests, settings, end=END, never=[START], slots=lambda number: 1)
+        found = [event.hypotheses[0].score for event in events if isinstance(event, Finished)]
+        steps[early], scores[early] = decoder.steps, found
+    assert steps[True] < 0.95 * steps[False]
+    same = sum(one == other for one, other in zip(scores[False], scores[True], strict=True))
+    assert same > 30
+    assert all(one >= other for one, other in zip(scores[False], scores[True], strict=True))
+
+
+class Counted(Toy):
+    """A toy that counts its steps."""
+
+    steps = 0
+
+    def step(self, tokens_BN: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        return super().step(tokens_BN)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent / "src" / "regard" / "native"
 
 
 class Kernels(BuildHookInterface):
-    """Compiles `native/kernels.cpp` to a library beside it."""
+    """Compiles what is in `native/` to a library beside it."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and say that the wheel is for this platform if that went well."""
@@ -34,7 +34,7 @@ def _compiled() -> bool:
     options = ["-O3", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-pthread"]
     try:
         subprocess.run(
-            [*compiler.split(), *options, "-o", beside, ROOT / "kernels.cpp"], check=True, capture_output=True
+            [*compiler.split(), *options, "-o", beside, *sorted(ROOT.glob("*.cpp"))], check=True, capture_output=True
         )
         beside.replace(ROOT / "kernels.so")
     except (OSError, subprocess.CalledProcessError):

@@ -15,6 +15,8 @@ _SIGNATURES = {
         None,
         [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _INT, _INT, _POINTER],
     ),
+    "regard_log_softmax": (None, [_POINTER, _SIZE, _SIZE]),
+    "regard_best": (None, [_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER, _POINTER]),
 }
 
 

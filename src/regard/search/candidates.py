@@ -1,18 +1,39 @@
-"""The best continuations of each sentence, without sorting or writing more than is needed."""
+"""From logits to the best continuations of each sentence, without sorting or writing more than is needed."""
 
 import torch
 from torch import Tensor
 
+from regard.native import kernels
+
 _BLOCK = 64
 
 
-def best_continuations(logs_BNW: Tensor, scores_BN: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Give the k highest totals of a row's score and a token's, highest first, and where they are: row · W + token.
+def log_probabilities(logits_BNW: Tensor) -> Tensor:
+    """Give the log-probabilities of logits, which may be written over."""
+    library = kernels()
+    if library is None or logits_BNW.dtype != torch.float32 or not logits_BNW.is_contiguous():
+        return logits_BNW.log_softmax(-1)
+    W = logits_BNW.size(-1)
+    library.regard_log_softmax(logits_BNW.data_ptr(), logits_BNW.numel() // max(W, 1), W)
+    return logits_BNW
 
-    The highest k of a sentence are in the k blocks with the highest maxima, so that only those are looked at closely.
-    """
+
+def best_continuations(logs_BNW: Tensor, scores_BN: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Give the k highest totals of a row's score and a token's, highest first, and where they are: row · W + token."""
     B, N, W = logs_BNW.shape
     k = min(k, N * W)
+    library = kernels()
+    if library is None or logs_BNW.dtype != torch.float32 or not logs_BNW.is_contiguous():
+        return _best_by_blocks(logs_BNW, scores_BN, k)
+    values_BK, at_BK = torch.empty(B, k, dtype=torch.float64), torch.empty(B, k, dtype=torch.int64)
+    scores_BN = scores_BN.contiguous()
+    library.regard_best(logs_BNW.data_ptr(), scores_BN.data_ptr(), B, N, W, k, values_BK.data_ptr(), at_BK.data_ptr())
+    return values_BK, at_BK
+
+
+def _best_by_blocks(logs_BNW: Tensor, scores_BN: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Do so with torch: the highest k are in the k blocks with the highest maxima, and only those are looked at."""
+    B, N, W = logs_BNW.shape
     blocks = W // _BLOCK
     if N * blocks <= 2 * k:
         totals_BX = (logs_BNW + scores_BN[:, :, None]).flatten(1)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.errors import ModelError
 from regard.search.beams import DEAD, Beams, Ints, Sentence
+from regard.search.candidates import log_probabilities
 from regard.search.choosing import choose_at_random, choose_by_beam
 from regard.search.rules import Rules, constraints_of
 from regard.search.settings import Hypothesis, Request, SearchSettings
@@ -85,11 +86,11 @@ def search(
             fresh = Beams(settings, [waiting.pop() for _ in range(min(room, len(waiting)))])
             logits_BW = decoder.admit([sentence.number for sentence in fresh.sentences])
             # All rows of a sentence have the same past so far, and so the same logits.
-            logs_BNW = logits_BW.log_softmax(-1)[:, None].repeat(1, settings.rows, 1)
+            logs_BNW = log_probabilities(logits_BW)[:, None].repeat(1, settings.rows, 1)
             _advance(fresh, logs_BNW, decoder, rules, end)
             beams.join(fresh)
         else:
-            logs_BNW = decoder.step(torch.from_numpy(beams.last_BN)).log_softmax(-1)
+            logs_BNW = log_probabilities(decoder.step(torch.from_numpy(beams.last_BN)))
             parents_BN = _advance(beams, logs_BNW, decoder, rules, end)
             if settings.rows > 1 and not settings.sample:
                 decoder.reorder(torch.from_numpy(parents_BN))

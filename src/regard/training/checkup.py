@@ -12,7 +12,9 @@ import torch.nn.functional as F
 
 from regard import __version__
 from regard.memory import allocator
+from regard.native import kernels
 from regard.ops import dropout
+from regard.pipeline.linear import bytes_are_fast, packed_weight
 from regard.training.machine import cpu_name
 
 
@@ -24,6 +26,7 @@ def checkup(*, memory_kept: bool) -> Iterator[tuple[str, str]]:
     yield "memory", _memory(memory_kept)
     yield "dropout", _dropout()
     yield "precision", _precision()
+    yield "translating", _translating()
     backends = [
         name for name, there in (("gloo", dist.is_gloo_available()), ("nccl", dist.is_nccl_available())) if there
     ]
@@ -53,6 +56,16 @@ def _precision() -> str:
     ratio = _seconds(lambda: F.linear(x, weight)) / _seconds(lambda: F.linear(half, half_weight))
     advice = 'training.precision = "bfloat16" pays' if ratio > 1.2 else "float32 is the better choice"
     return f"matrix products in bfloat16 are {ratio:.2f} times as fast as in float32: {advice}"
+
+
+def _translating() -> str:
+    if not bytes_are_fast():
+        return "in floats: this processor does not multiply bytes faster"
+    by = "torch's kernels: the package's own were not built" if kernels() is None else "the package's own kernels"
+    weight, rows = torch.randn(1024, 256), torch.randn(5, 256)
+    linear = packed_weight(weight, None, "int8")
+    ratio = _seconds(lambda: F.linear(rows, weight)) / _seconds(lambda: linear(rows))
+    return f"in bytes, by {by}; a product of 5 rows is {ratio:.1f} times as fast as in floats"
 
 
 def _seconds(work: Callable[[], object], repeats: int = 7) -> float:

@@ -76,6 +76,8 @@ class Schedule(Config):
     """How many steps it takes to get there."""
     floor: Share = 0.0
     """Where cosine and linear end, as a share of the peak."""
+    cooldown: Count = 0
+    """Over how many steps at the end of a run the rate falls to zero in a line, whatever it was on the way."""
 
 
 class Training(Config):

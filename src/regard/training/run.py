@@ -26,6 +26,7 @@ RUN_FILE = "run.json"
 # What may be another when a run is resumed: how long it goes, what is kept and shown, how it is computed.
 _FREE = {
     "data": {"cache"},
+    "schedule": {"cooldown"},
     "training": {"steps", "epochs", "threads", "workers", "report_every", "sharded"},
     "checkpoints": {"every", "keep"},
     "validation": {"patience"},

@@ -18,6 +18,12 @@ def learning_rate(schedule: Schedule, step: int, *, d_model: int, total: int) ->
     """
     if step < 1:
         raise InputError(f"step is {step}; steps are counted from 1")
+    if schedule.cooldown and step > total - schedule.cooldown:
+        return _on_the_way(schedule, step, d_model, total) * max(0, total - step + 1) / (schedule.cooldown + 1)
+    return _on_the_way(schedule, step, d_model, total)
+
+
+def _on_the_way(schedule: Schedule, step: int, d_model: int, total: int) -> float:
     warmup = schedule.warmup
     peak = (d_model * max(warmup, 1)) ** -0.5 if schedule.peak is None else schedule.peak
     if step < warmup:

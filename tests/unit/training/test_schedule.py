@@ -29,3 +29,13 @@ def test_no_warmup_and_no_step() -> None:
     assert learning_rate(Schedule(warmup=0, peak=1.0), 4, d_model=1, total=9) == pytest.approx(math.sqrt(1 / 4))
     with pytest.raises(InputError, match="counted from 1"):
         learning_rate(Schedule(), 0, d_model=1, total=1)
+
+
+def test_a_cooldown_ends_any_schedule_in_a_line_to_zero() -> None:
+    plain, cooled = Schedule(warmup=10, peak=1.0), Schedule(warmup=10, peak=1.0, cooldown=20)
+    rates = [learning_rate(cooled, step, d_model=16, total=100) for step in range(1, 101)]
+    before = [learning_rate(plain, step, d_model=16, total=100) for step in range(1, 101)]
+    assert rates[:80] == before[:80]
+    assert all(one > other for one, other in zip(rates[80:], rates[81:], strict=False))
+    assert rates[90] == pytest.approx(before[90] * 10 / 21)
+    assert 0.0 < rates[-1] < 0.05 * before[-1]

@@ -48,7 +48,7 @@ bench-training: $(READY)  ## target tokens a second, beside torch, Hugging Face,
 
 bench-decode: $(READY)  ## translating, beside CTranslate2, Hugging Face and Joey NMT; DATA=test.tsv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ctranslate2]'
-	$(BIN)/python -m benchmarks.decoding $(DATA) $(MODELS)
+	$(BIN)/python -m benchmarks.decoding $(or $(DATA),$(error give DATA=test.tsv, English and German with a tab between)) $(MODELS)
 
 bench-encoding: $(READY)  ## corpora into token shards, beside the tokenizers library; DATA=FILE.tsv
 	$(BIN)/python -m benchmarks.encoding $(DATA)

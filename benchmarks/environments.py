@@ -9,7 +9,7 @@ TORCH = "torch==2.13.0"
 PEERS = {
     "torch": [TORCH, "numpy"],
     "marian": [TORCH, "numpy", "transformers==5.22.2"],
-    "joeynmt": [TORCH, "joeynmt==2.3.0", "importlib_metadata"],  # it imports what it does not ask for
+    "joeynmt": [TORCH, "joeynmt==2.3.0", "importlib_metadata", "safetensors"],  # it imports what it does not ask for
     "eole": [TORCH, "eole==0.6.4"],
     "ctranslate2": ["ctranslate2==4.8.4", "numpy"],
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 import regard
-from benchmarks.alternating import Contestant, alternate, machine, ratios
+from benchmarks.alternating import KEEP_MEMORY, Contestant, alternate, machine, ratios
 from benchmarks.decoding.where import where_time_goes
 from benchmarks.environments import python_of
 from regard import models
@@ -46,7 +46,8 @@ def main() -> None:
         "Output tokens a second, ends counted and padding not: medians of the rounds (slowest-fastest). `ratio`: how",
         "many times as fast the best row of regard is, the median of the rounds' own ratios. `alone`: milliseconds for",
         f"one sentence by itself, the median of {ALONE}. `a×b`: a processes or workers of b threads. Joey NMT's length",
-        "penalty is another one.",
+        "penalty is another one. All are told to keep freed memory. Batches are 64 sentences of about the same length;",
+        "regard takes as many as fit a budget of tokens.",
     ]
     with tempfile.TemporaryDirectory() as directory:
         for named in given.models:
@@ -103,19 +104,19 @@ def _contestants(job: Path, work: Path, threads: int) -> list[Contestant]:
             for a, b in shapes
         ),
         *(
-            (f"CTranslate2 {kind} {a}×{b}", "ctranslate2", [kind, str(a), str(b), "32"])
+            (f"CTranslate2 {kind} {a}×{b}", "ctranslate2", [kind, str(a), str(b), "64"])
             for kind in ("float32", "int8")
             for a, b in shapes
         ),
-        ("Hugging Face generate", "huggingface", [str(threads), "32"]),
-        ("Joey NMT", "joeynmt", [str(threads), "32"]),
+        ("Hugging Face generate", "huggingface", [str(threads), "64"]),
+        ("Joey NMT", "joeynmt", [str(threads), "64"]),
     ]
     environments = {"ctranslate2": "ctranslate2", "huggingface": "marian", "joeynmt": "joeynmt"}
     return [
         Contestant(
             name,
             [f"benchmarks.decoding.with_{peer}", str(job), str(work / f"{name}.out"), *variant],
-            {"PYTHONPATH": ROOT},
+            {"PYTHONPATH": ROOT, **KEEP_MEMORY},
             python_of(environments[peer]) if peer in environments else sys.executable,
         )
         for name, peer, variant in listed

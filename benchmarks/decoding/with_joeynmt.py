@@ -13,13 +13,15 @@ from safetensors.torch import load_file
 
 from benchmarks.decoding.job import END, PAD, START, Job, Rows, Translate, in_batches, run, up_to_the_end
 
+OURS = [3, PAD, START, END]  # where we have its first four tokens, <unk> <pad> <s> </s>
+
 
 def joey(directory: Path) -> Any:
     """Build the model and give it our weights."""
     ours: dict[str, Any] = json.loads((directory / "config.json").read_text(encoding="utf-8"))["model"]
     special = SimpleNamespace(
         pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>", sep_token=None,
-        unk_id=3, pad_id=PAD, bos_id=START, eos_id=END, sep_id=None, lang_tags=[],
+        unk_id=0, pad_id=1, bos_id=2, eos_id=3, sep_id=None, lang_tags=[],
     )  # fmt: skip
     vocabulary = Vocabulary([f"t{number}" for number in range(ours["vocab_size"] - 4)], special)
     side = {
@@ -40,7 +42,7 @@ def joey(directory: Path) -> Any:
     }  # fmt: skip
     model = build_model(config, src_vocab=vocabulary, trg_vocab=vocabulary)
     state = {_renamed(name): tensor.float() for name, tensor in load_file(directory / "model.safetensors").items()}
-    embeddings = state.pop("embeddings")
+    embeddings = state.pop("embeddings")[OURS + list(range(len(OURS), ours["vocab_size"]))]
     for name in ("src_embed.lut.weight", "trg_embed.lut.weight", "decoder.output_layer.weight"):
         state[name] = embeddings
     for name, tensor in model.state_dict().items():
@@ -94,12 +96,15 @@ def prepare(job: Job, variant: list[str]) -> Translate:
     @torch.no_grad()
     def batch(sources: Rows) -> Rows:
         longest = max(map(len, sources))
-        source = torch.tensor([row + [PAD] * (longest - len(row)) for row in sources])
-        given = _Batch(src=source, src_length=(source != PAD).sum(1), src_mask=(source != PAD)[:, None])
+        pad = OURS.index(PAD)
+        rows = [[OURS.index(token) if token < len(OURS) else token for token in row] for row in sources]
+        source = torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
+        given = _Batch(src=source, src_length=(source != pad).sum(1), src_mask=(source != pad)[:, None])
         found, _, _ = search(
             model=model, batch=given, max_output_length=2 * longest + 10, beam_size=job.beam, beam_alpha=1.0, n_best=1
         )
-        return [up_to_the_end([int(token) for token in row if token >= 0]) for row in found]
+        back = [[OURS[token] if token < len(OURS) else int(token) for token in row if token >= 0] for row in found]
+        return [up_to_the_end(row) for row in back]
 
     return lambda sources: in_batches(sources, int(variant[1]), batch)
 

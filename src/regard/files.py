@@ -84,6 +84,9 @@ def new_directory(path: Path) -> Iterator[Path]:
         for file in beside.iterdir():
             _flush_to_disk(file)
         _flush_to_disk(beside)
+        umask = os.umask(0)
+        os.umask(umask)
+        beside.chmod(0o777 & ~umask)  # a directory for the time being is its owner's alone
         beside.rename(path)
         _flush_to_disk(path.parent)
     finally:

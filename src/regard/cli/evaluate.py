@@ -35,15 +35,15 @@ def evaluate(
     reference: Annotated[Path | None, typer.Option(help="Their translations.", rich_help_panel=_FILES)] = None,
     to: Annotated[str | None, typer.Option(help="The language to write.", rich_help_panel=_FILES)] = None,
     bootstrap: Annotated[
-        int, typer.Option(min=1, help="Draws for the intervals of 95 %.", rich_help_panel=_FILES)
-    ] = 1000,
+        int | None, typer.Option(min=1, help="Draws for the intervals of 95 %; 1000.", rich_help_panel=_FILES)
+    ] = None,
 ) -> None:
     """Score a model on the validation data of the run that trained it, or on a file and its translation."""
     if model is not None:
         if source is None or reference is None or directory is not None or run is not None or metric is not None:
             raise InputError("--model goes with --source and --reference, and without a run or a metric")
-        _evaluate_files(model, source, reference, to, beam, bootstrap)
-    elif directory is None or source is not None or reference is not None:
+        _evaluate_files(model, source, reference, to, beam, bootstrap or 1000)
+    elif directory is None or any(option is not None for option in (source, reference, to, bootstrap)):
         raise InputError("give the directory of a run, or --model with --source and --reference")
     else:
         _evaluate_run(directory, run or directory, metric, beam)

@@ -1,5 +1,6 @@
 """Lines in and out: a line for a line, in order."""
 
+import codecs
 import sys
 from collections.abc import Iterator
 
@@ -10,7 +11,7 @@ def input_lines() -> Iterator[str]:
     """Read standard input. Lines end at a line feed alone; other separators of Unicode's belong to the text."""
     for number, line in enumerate(sys.stdin.buffer, 1):
         try:
-            yield line.rstrip(b"\r\n").decode("utf-8")
+            yield (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).rstrip(b"\r\n").decode("utf-8")
         except UnicodeDecodeError as error:
             raise DataError(f"standard input, line {number} is not UTF-8: byte {error.start + 1} is wrong") from None
 

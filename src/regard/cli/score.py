@@ -1,5 +1,6 @@
 """`regard score`: what a model thinks of translations that are there already."""
 
+import sys
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -32,3 +33,4 @@ def score(
                 raise DataError(f"{source or 'standard input'}, line {number} is not a source and a target with a tab")
         for found in pipeline.score([pair[1] for pair in pairs], [pair[3] for pair in pairs], to=to):
             output_line(f"{found.log_probability:.4f}\t{found.score:.4f}")
+        sys.stdout.buffer.flush()

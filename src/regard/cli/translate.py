@@ -1,6 +1,7 @@
 """`regard translate`: text in, text out, a line for a line."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.translations import Format, written
-from regard.errors import InputError, RegardError
+from regard.errors import DataError, InputError, RegardError
 
 if TYPE_CHECKING:
     from regard.pipeline import Pipeline, Translation
@@ -93,9 +94,10 @@ def translate(
     options = {"to": to, **wishes, **settings}
     if picture is not None and (text is None or len(text) != 1 or form != Format.text or stream):
         raise InputError("--picture draws one text, given on the command line")
-    _check_together(text, form, stream, options, source, output, shard)
+    _check_together(text, form, stream, options, source, output, shard, workers)
     from regard.memory import keep_memory
 
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that workers are ended too
     keep_memory()
     from regard.pipeline import load
 
@@ -121,9 +123,18 @@ def _check_together(
     source: Path | None,
     output: Path | None,
     shard: str | None,
+    workers: int | None,
 ) -> None:
     """Raise an `InputError` where options do not fit together."""
     wanted = options.get("n_best", 1)
+    given = set(options)
+    for needed, names in (("sample", ("temperature", "top_k", "top_p", "min_p", "seed")), ("groups", ("diversity",))):
+        for name in names:
+            if name in given and needed not in given:
+                raise InputError(f"--{name.replace('_', '-')} is for --{needed}, which is not asked for")
+    for name in ("beam", "groups", "early_stop"):
+        if name in given and "sample" in given:
+            raise InputError(f"--{name.replace('_', '-')} is for a beam, and --sample draws at random; one of them")
     if text and source is not None:
         raise InputError("texts are given and --input too; one of them")
     if (output is not None or shard is not None) and source is None:
@@ -133,8 +144,8 @@ def _check_together(
     if options["align"] and form != Format.jsonl:
         raise InputError("--align needs --format jsonl, which has a place for it")
     shown = options["require"] or options["forbid"] or options["prefix"] or form != Format.text or wanted > 1
-    if stream and (shown or output is not None or shard is not None):
-        raise InputError("--stream shows plain text as it settles, without constraints, other formats or --output")
+    if stream and (shown or output is not None or shard is not None or workers is not None):
+        raise InputError("--stream shows plain text as it settles: no constraints, formats, --output or --workers")
 
 
 def _precision(name: str) -> Any:
@@ -168,14 +179,20 @@ def _stream(pipeline: "Pipeline", lines: Iterable[str], to: str | None, settings
 
 
 def _translate_lines(
-    pipeline: "Pipeline", options: dict[str, Any], form: Format, lines: Iterable[str], at_once: int, workers: int
+    pipeline: "Pipeline",
+    options: dict[str, Any],
+    form: Format,
+    lines: Iterable[str],
+    at_once: int,
+    workers: int,
+    first: int = 1,
 ) -> None:
     """From standard input, or from the command line, to standard output."""
     from regard.cli.progress import progress
 
     with progress(None) as moved:
         for chunk, made in _chunks(pipeline, options, lines, at_once, workers):
-            _report_cuts(made, first=moved.done + 1)
+            _report_cuts(made, first=first + moved.done)
             sys.stdout.buffer.write("".join(map(written, chunk, made, [form] * len(chunk))).encode())
             sys.stdout.buffer.flush()
             moved.by(len(chunk))
@@ -200,8 +217,11 @@ def _translate_file(
     if workers is None:
         workers = _cores() if len(part) >= _MANY else 1
     if output is None:
-        _translate_lines(pipeline, options, form, islice(read_lines(source), part.start, part.stop), _CHUNK, workers)
+        lines_of_part = islice(read_lines(source), part.start, part.stop)
+        _translate_lines(pipeline, options, form, lines_of_part, _CHUNK, workers, first=part.start + 1)
         return
+    if output.exists() and output.samefile(source):
+        raise InputError(f"{output} is the input too; the output is another file")
     identity = {"input": digest, "shard": shard, "format": form.value, "options": options, "model": pipeline.identity}
     with resumable(output, identity) as file, progress(len(part), done=file.done) as moved:
         left = islice(read_lines(source), part.start + file.done, part.stop)
@@ -209,6 +229,8 @@ def _translate_file(
             _report_cuts(made, first=part.start + file.done + 1)
             file.add("".join(map(written, chunk, made, [form] * len(chunk))), len(chunk))
             moved.by(len(chunk))
+        if file.done != len(part):
+            raise DataError(f"{source} has become shorter while it was read: {file.done} of {len(part)} lines")
 
 
 def _chunks(

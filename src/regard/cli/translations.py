@@ -26,11 +26,16 @@ def written(source: str, made: "Translation", form: Format) -> str:
     if form == Format.tsv:
         kept = [made, *made.alternatives]
         return "".join(f"{_cell(source)}\t{_cell(one.text)}\t{one.score:.4f}\n" for one in kept)
-    return json.dumps({"source": source, **_content(made)}, ensure_ascii=False) + "\n"
+    line = json.dumps({"source": source, **_content(made)}, ensure_ascii=False)
+    return line.translate(_ESCAPES) + "\n"
+
+
+# What some readers take for the end of a line, and JSON lets stand.
+_ESCAPES = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
 
 
 def _cell(text: str) -> str:
-    return text.replace("\t", " ")
+    return " ".join(text.replace("\t", " ").splitlines())
 
 
 def _content(made: "Translation") -> dict[str, object]:

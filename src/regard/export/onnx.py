@@ -253,7 +253,8 @@ class Onnx:
                         open_rows.discard(row)
                     else:
                         written[row].append(int(words[row]))
-                logits_BW = steps.send(words)
+                if open_rows:
+                    logits_BW = steps.send(words)
             found.update(zip(chosen, written, strict=True))
         return [found[index] for index in range(len(sources))]
 
@@ -271,7 +272,8 @@ class Onnx:
                 for row, (_, target) in enumerate(chosen):
                     if at <= len(target):
                         logs[row].append(float(logs_BW[row, labels[row, at]]))
-                logits_BW = steps.send(labels[:, at])
+                if at + 1 < labels.shape[1]:
+                    logits_BW = steps.send(labels[:, at])
             found += logs
         return found
 

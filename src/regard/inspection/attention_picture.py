@@ -5,11 +5,13 @@ from typing import Any
 
 from torch import Tensor
 
+from regard.errors import InputError
 from regard.files import replaced_file
 from regard.pictures import pyplot_for
 from regard.pipeline import CrossAttention
 from regard.text.tokenizer import SPACE
 
+_LONGEST = 200  # words
 _SHOWN = 0.3  # weights from here on are written into their fields
 
 
@@ -21,6 +23,8 @@ def draw_attention(record: CrossAttention, path: Path) -> None:
     pyplot = pyplot_for(path)
     source, target = _words(record.source), _words(record.target)
     weights = _by_word(record.mean_TS(), source, target)
+    if max(len(source), len(target)) > _LONGEST:
+        raise InputError(f"a picture has room for {_LONGEST} words a side; there are {len(source)} and {len(target)}")
     size = (1.6 + 0.62 * len(source), 1.3 + 0.42 * len(target))
     figure, axes = pyplot.subplots(figsize=size, layout="constrained")
     axes.imshow(weights.numpy(), cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
@@ -48,7 +52,10 @@ def _write_numbers(axes: Any, weights: Tensor) -> None:
 
 def _words(tokens: list[str]) -> list[range]:
     """Give the tokens of each word; a piece that starts with a space, and a special token, starts one."""
-    starts = [at for at, token in enumerate(tokens) if at == 0 or token.startswith((SPACE, "<2", "</"))]
+    if any(SPACE in token for token in tokens):
+        starts = [at for at, token in enumerate(tokens) if at == 0 or token.startswith((SPACE, "<2", "</"))]
+    else:  # text that was cut before, with @@ where a word goes on
+        starts = [at for at in range(len(tokens)) if at == 0 or not tokens[at - 1].endswith("@@")]
     return [range(first, last) for first, last in zip(starts, [*starts[1:], len(tokens)], strict=True)]
 
 

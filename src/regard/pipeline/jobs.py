@@ -40,6 +40,8 @@ class Shard:
 
 def count_lines(path: Path) -> tuple[int, str]:
     """Count the lines of a file; give what tells its content from another's, too."""
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path} is not a file that can be read twice; give a pipe to standard input")
     digest = hashlib.sha256()
     count = 0
     for line in read_lines(path):
@@ -76,17 +78,27 @@ def resumable(output: Path, job: dict[str, Any]) -> Iterator[PartialFile]:
     """
     partial, state = (output.with_name(output.name + end) for end in (".partial", ".partial.json"))
     output.parent.mkdir(parents=True, exist_ok=True)
-    if output.is_dir():
-        raise InputError(f"{output} is a directory; the output is a file")
-    done = size = 0
-    if state.exists() and partial.exists():
-        found = read_json(state)
-        if found.get("job") != job:
-            raise InputError(f"{partial} is of another job (model, input or options); remove it to start anew")
-        done, size = int(found["lines"]), int(found["bytes"])
-    with partial.open("r+b" if size else "wb") as file:
+    if output.exists() and not output.is_file():
+        raise InputError(f"{output} is not a file, and the output takes the place of one when it is whole")
+    done, size = _done(partial, state, job)
+    if not done:
+        state.unlink(missing_ok=True)
+    with partial.open("r+b" if done else "wb") as file:
         file.truncate(size)
         file.seek(size)
         yield PartialFile(file, state, job, done)
     partial.replace(output)
     state.unlink(missing_ok=True)
+
+
+def _done(partial: Path, state: Path, job: dict[str, Any]) -> tuple[int, int]:
+    """Say how many lines of a job are done already, and how many bytes they have become."""
+    if not state.exists() or not partial.exists():
+        return 0, 0
+    found = read_json(state)
+    if found.get("job") != job:
+        raise InputError(f"{partial} is of another job (model, input or options); remove it and {state} to start anew")
+    lines, size = found.get("lines"), found.get("bytes")
+    if not isinstance(lines, int) or not isinstance(size, int) or partial.stat().st_size < size:
+        return 0, 0
+    return lines, size

@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.errors import ConfigError, InputError, ModelError
 from regard.files import read_json
 from regard.model import Transformer
+from regard.model.directory import CONFIG_FILE
 from regard.pipeline.decoding import decode_events, decode_requests, default_limit
 from regard.pipeline.engine import Engine
 from regard.pipeline.linear import Precision, bytes_are_fast
@@ -71,7 +72,9 @@ class Pipeline:
     @property
     def identity(self) -> str:
         """Tell this model, as it computes, from any other."""
-        digest = hashlib.sha256(self.precision.encode())
+        digest = hashlib.sha256(f"{self.precision} {self.settings.model_dump_json()}".encode())
+        for tokenizer in (self.source, self.target):
+            digest.update(tokenizer.to_json().encode())
         for name, tensor in sorted(self.model.state_dict().items()):
             digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
         return digest.hexdigest()
@@ -114,7 +117,7 @@ class Pipeline:
             single = False
         wishes = Wishes(tuple(require), tuple(forbid), prefix)
         settings = self.with_changes(changes)
-        cut = [self._pieces(text, whole=bool(wishes)) for text in texts]
+        cut = [self._pieces(text, whole=bool(wishes.require or wishes.prefix)) for text in texts]
         done: list[list[list[Part]]] = [[[] for _ in pieces] for pieces in cut]
         places: list[tuple[int, int]] = []
         sources: list[list[int]] = []
@@ -129,7 +132,7 @@ class Pipeline:
         found = decode_requests(
             self._engine,
             sources,
-            [self._request(source, wishes) for source in sources],
+            [self._request(source, wishes, settings) for source in sources],
             settings,
             never=self.target.special,
             joining_W=self._joining_W if wishes.require else None,
@@ -216,10 +219,7 @@ class Pipeline:
 
     def _pieces(self, text: str, whole: bool) -> list[Piece]:
         """Cut a text into sentences, and those into what the model can take; with wishes it stays whole if it can."""
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(f"a text has half a character (a lone surrogate) at {error.start}") from None
+        check_whole(text)
         # A table of positions has an end; the tag and the end of the source need a place in it too.
         limit = min(_LONGEST_PIECE, self._engine.longest - 2)
 
@@ -230,7 +230,7 @@ class Pipeline:
             bare = text.strip()
             if not fits(bare):
                 raise InputError(
-                    f"a text of {len(text)} characters is too long to be translated whole under constraints"
+                    f"the text that begins {bare[:30]!r} is too long to be translated whole, with what must come in it"
                 )
             start = text.find(bare)
             return [("", text[:start]), (bare, text[start + len(bare) :])]
@@ -240,24 +240,32 @@ class Pipeline:
             pieces += [*before, (last, gap + space)]
         return pieces
 
-    def _request(self, source: Sequence[int], wishes: Wishes) -> Request:
+    def _request(self, source: Sequence[int], wishes: Wishes, settings: SearchSettings) -> Request:
         limit = self.limit(source)
         phrases = {}
         for name, words in (("require", wishes.require), ("forbid", wishes.forbid)):
-            phrases[name] = tuple(tuple(self.target.encode(word)) for word in words)
+            phrases[name] = tuple(self._phrase(word) for word in words)
             if any(not phrase for phrase in phrases[name]):
                 raise InputError(f"a word to {name} is empty")
         if not wishes and self.source is self.target:
             # What the vocabulary has no piece for is spelled in bytes; it must come through as it is.
             phrases["require"] = tuple(map(tuple, self.source.spelled_in_bytes(source)))
-        needed = len(self.target.encode(wishes.prefix)) + sum(map(len, phrases["require"]))
+        prefix = self._phrase(wishes.prefix) if wishes.prefix else ()
+        needed = len(prefix) + sum(map(len, phrases["require"]))
         return Request(
-            limit=min(max(limit, needed + 10), self._engine.longest),
-            prefix=tuple(self.target.encode(wishes.prefix)) if wishes.prefix else (),
+            limit=min(max(limit, needed + 10, settings.min_length + 10), self._engine.longest),
+            prefix=prefix,
             required=phrases["require"],
             forbidden=phrases["forbid"],
             seed=zlib.crc32(repr(list(source)).encode()),
         )
+
+    def _phrase(self, words: str) -> tuple[int, ...]:
+        check_whole(words)
+        phrase = tuple(self.target.encode(words))
+        if any(number in self.target.special for number in phrase):
+            raise InputError(f"{words!r} has a word that the model does not know, and cannot write")
+        return phrase
 
     @property
     def _joining_W(self) -> Tensor | None:
@@ -295,7 +303,7 @@ class Pipeline:
 
     def _streamed(self, piece: str, to: str | None, settings: SearchSettings) -> Iterator[str]:
         source = self.encoded(piece, to)
-        request = self._request(source, Wishes())
+        request = self._request(source, Wishes(), settings)
         settled: list[int] = []
         shown = ""
         for event in decode_events(self._engine, [source], [request], settings, never=self.target.special, stream=True):
@@ -318,6 +326,14 @@ class Pipeline:
         return [row[: len(target) + 1] for row, (_, target) in zip(logs_BT.tolist(), pairs, strict=True)]
 
 
+def check_whole(text: str) -> None:
+    """Refuse a text that no file could hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"a text has half a character (a lone surrogate) at {error.start}") from None
+
+
 def read_settings(path: Path) -> SearchSettings:
     """Read how a model is made to write."""
     try:
@@ -338,7 +354,7 @@ def load(name: str | os.PathLike[str], *, precision: Literal["auto", "float", "i
     from regard import models
 
     path = Path(name)
-    if not path.exists() and str(name) in models.names():
+    if str(name) in models.names() and not (path / CONFIG_FILE).exists():
         path = models.path_of(str(name))
     if not path.exists():
         raise ModelError(f"{name} is no directory, and no model of the package: {', '.join(models.names())}")

@@ -1,12 +1,14 @@
 """Many texts, in chunks and in order, by this process or by several of one thread each."""
 
+import os
 import signal
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -38,26 +40,30 @@ def translated(
         for chunk in chunks:
             yield pipeline.translate(chunk, **work.options)
         return
-    with ProcessPoolExecutor(workers, get_context("spawn"), _start, (work,)) as pool:
-        yield from _in_order(pool.submit, chunks, ahead=2 * workers)
-
-
-def _in_order(
-    submit: Callable[..., "Future[list[Translation]]"], chunks: Iterable[Chunk], ahead: int
-) -> Iterator[list[Translation]]:
-    waiting: deque[Future[list[Translation]]] = deque()
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start, (work,))
     try:
-        for chunk in chunks:
-            waiting.append(submit(_translate, chunk))
-            if len(waiting) >= ahead:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        yield from _in_order(pool, chunks, ahead=2 * workers)
     except BrokenProcessPool:
         raise RegardError("a worker process has ended, perhaps for want of memory; try with fewer --workers") from None
+    except BaseException:  # what is under way is of no use any more
+        for process in active_children():
+            process.terminate()
+        raise
     finally:
-        for future in waiting:
-            future.cancel()
+        pool.shutdown(cancel_futures=True)
+
+
+def _in_order(pool: ProcessPoolExecutor, chunks: Iterable[Chunk], ahead: int) -> Iterator[list[Translation]]:
+    waiting: deque[Future[list[Translation]]] = deque()
+    for chunk in chunks:
+        # A worker is started by the first chunks; it is not to hear of an interrupt before it can ignore it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        waiting.append(pool.submit(_translate, chunk))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        if len(waiting) >= ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 _own: tuple[Pipeline, Work] | None = None  # of a worker process, which has one pipeline for its whole life
@@ -66,9 +72,18 @@ _own: tuple[Pipeline, Work] | None = None  # of a worker process, which has one 
 def _start(work: Work) -> None:
     global _own
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asked for the work says when it ends
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     keep_memory()
     torch.set_num_threads(1)
     _own = Pipeline.load(work.model, work.precision), work
+
+
+def _end_with_parent() -> None:
+    """End when the process that asked for the work is gone, in whatever way: nobody else would ever say so."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _translate(chunk: Chunk) -> list[Translation]:

@@ -10,6 +10,7 @@ from regard.errors import InputError, ModelError
 from regard.model.config import TransformerConfig
 from regard.model.directory import read_model_directory, write_model_directory
 from regard.training.checkpoints import SNAPSHOTS, step_directories, step_of
+from regard.training.model_card import GENERATION
 from regard.training.preparation import SOURCE_TOKENIZER, TOKENIZER
 from regard.training.reports import METRICS, is_validation, read_metrics, validation_value
 
@@ -56,6 +57,6 @@ def write_average(models: Sequence[Path], output: Path, *, tokenizers_of: Path, 
     if half:
         tensors = {name: tensor.half() for name, tensor in tensors.items()}
     write_model_directory(output, config, tensors)
-    for name in (TOKENIZER, SOURCE_TOKENIZER):
+    for name in (TOKENIZER, SOURCE_TOKENIZER, GENERATION):
         if (tokenizers_of / name).exists():
             shutil.copyfile(tokenizers_of / name, output / name)

@@ -2,8 +2,10 @@
 
 import io
 import json
+import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from regard.cli import main, translate
 from regard.pipeline import workers
 from tests.unit.pipeline.models import SENTENCES, save_small_model
 
+EMPTY = str(Path(workers.__file__).parents[1] / "py.typed")
 Capture = pytest.CaptureFixture[bytes]
 
 
@@ -157,7 +160,12 @@ def test_what_is_cut_is_said(regard: Shell, model: Path) -> None:
         (["Tom.", "--to", "de", "--precision", "int4"], 2, "auto, float or int8"),
         (["Tom.", "--to", "de", "--output", "x"], 2, "give --input"),
         (["--to", "de", "--input", "missing.txt"], 3, "missing.txt is missing"),
-        (["--to", "de", "--input", "/dev/null", "--output", "x"], 3, "/dev/null is empty"),
+        (["--to", "de", "--input", "/dev/null", "--output", "x"], 3, "is not a file that can be read twice"),
+        (["--to", "de", "--input", EMPTY], 3, "py.typed is empty"),
+        (["Tom.", "--to", "de", "--top-k", "3"], 2, "--top-k is for --sample"),
+        (["Tom.", "--to", "de", "--diversity", "3"], 2, "--diversity is for --groups"),
+        (["Tom.", "--to", "de", "--sample", "--beam", "3"], 2, "--sample draws at random"),
+        (["Tom.", "--to", "de", "--constraint", "\udcff"], 2, "half a character"),
         (["--to", "de", "--input", __file__, "--shard", "3/2"], 2, "'3/2' is not of the form i/n"),
         (["Tom.", "--to", "de", "--model", "nowhere"], 4, "nowhere is no directory"),
     ],
@@ -206,3 +214,59 @@ def test_score_and_evaluate(regard: Shell, model: Path, tmp_path: Path) -> None:
     assert "5 lines" in regard(*common, code=3)[1]
     assert "--model goes with" in regard("evaluate", "--model", model, code=2)[1]
     assert "the directory of a run" in regard("evaluate", code=2)[1]
+
+
+def test_what_is_left_of_another_job_is_not_taken_for_this_ones(
+    regard: Shell, model: Path, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state beside a file that is shorter than it says must not become a hole in the output."""
+    monkeypatch.setattr(translate, "_CHUNK", 8)
+    common = ("translate", "--model", model, "--to", "de", "--beam", "1", "--input", lines)
+    whole, _ = regard(*common)
+    out = lines.with_name("out.txt")
+    with monkeypatch.context() as patch:
+        patch.setattr(workers, "translated", _once(workers.translated))
+        regard(*common, "--output", out, code=1)
+    lines.with_name("out.txt.partial").write_bytes(b"")
+    regard(*common, "--output", out)
+    assert out.read_text() == whole
+    _, err = regard(*common, "--output", lines, code=2)
+    assert "is the input too" in err
+
+
+def _once(inner: Callable[..., Iterator[object]]) -> Callable[..., Iterator[object]]:
+    def failing(*arguments: object, **options: object) -> Iterator[object]:
+        yield next(inner(*arguments, **options))
+        raise OSError("the power is gone")
+
+    return failing
+
+
+def test_tables_have_one_line_for_each_translation(regard: Shell, model: Path) -> None:
+    text = "Tom.\u2028Mary.\rIt.\u0085"
+    for form in ("tsv", "jsonl"):
+        out, _ = regard("translate", "--model", model, "--to", "de", "--format", form, text)
+        assert len(out.splitlines()) == 1
+
+
+def test_a_worker_ends_with_who_started_it(model: Path, tmp_path: Path) -> None:
+    """Killed in whatever way, a command leaves no process behind."""
+    source = tmp_path / "in.txt"
+    source.write_text("".join(f"{sentence}\n" for sentence in SENTENCES * 40), encoding="utf-8")
+    command = [sys.executable, "-m", "regard", "translate", "--model", model, "--to", "de", "-i", source]
+    process = subprocess.Popen([*command, "-o", tmp_path / "out", "--workers", "2"], stderr=subprocess.DEVNULL)
+
+    def started() -> set[int]:
+        path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        return {int(number) for number in path.read_text().split()} if path.exists() else set()
+
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "out.partial.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    children = started()
+    assert len(children) >= 2
+    process.kill()
+    process.wait()
+    while time.monotonic() < deadline and any(Path(f"/proc/{child}/stat").exists() for child in children):
+        time.sleep(0.1)
+    assert not any(Path(f"/proc/{child}/stat").exists() for child in children)

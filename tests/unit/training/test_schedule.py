@@ -36,6 +36,6 @@ def test_a_cooldown_ends_any_schedule_in_a_line_to_zero() -> None:
     rates = [learning_rate(cooled, step, d_model=16, total=100) for step in range(1, 101)]
     before = [learning_rate(plain, step, d_model=16, total=100) for step in range(1, 101)]
     assert rates[:80] == before[:80]
-    assert all(one > other for one, other in zip(rates[80:], rates[81:], strict=False))
+    assert all(one > other for one, other in pairwise(rates[80:]))
     assert rates[90] == pytest.approx(before[90] * 10 / 21)
     assert 0.0 < rates[-1] < 0.05 * before[-1]

@@ -1,0 +1,129 @@
+"""The model in the package, as people meet it."""
+
+import random
+import re
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+import torch
+
+import regard
+from regard import models
+
+EVERYDAY = {
+    "en": {
+        "Ich habe Hunger.": "I'm hungry.",
+        "Wo ist Tom?": "Where is Tom?",
+        "Das ist mein Buch.": "This is my book.|That's my book.|It's my book.",
+        "Danke!": "Thank you!|Thanks!",
+    },
+    "de": {
+        "I'm tired.": "Ich bin müde.",
+        "Where is Tom?": "Wo ist Tom?",
+        "I love you.": "Ich liebe dich.|Ich liebe Sie.|Ich liebe euch.",
+        "Good morning!": "Guten Morgen!",
+    },
+}
+SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "tatoeba-de-en" / "deu.txt.gz"
+
+
+@pytest.fixture(scope="module")
+def model() -> regard.Pipeline:
+    return regard.load("de-en")
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_everyday_sentences_come_out_right(model: regard.Pipeline, language: str) -> None:
+    sentences = EVERYDAY[language]
+    for (source, right), made in zip(sentences.items(), model.translate(list(sentences), to=language), strict=True):
+        assert made.text in right.split("|"), source
+
+
+def test_it_is_small_and_says_what_it_is() -> None:
+    path = models.path_of("de-en")
+    assert sum(file.stat().st_size for file in path.iterdir()) <= 20_000_000
+    card = (path / "README.md").read_text(encoding="utf-8")
+    for expected in ("CC BY 2.0", "tatoeba.org", "BLEU", "chrF", "Limits"):
+        assert expected in card
+
+
+def test_the_score_of_a_translation_is_the_score_of_its_text() -> None:
+    model = regard.load("de-en", precision="float")
+    compared = 0
+    for source in EVERYDAY["en"]:
+        made = model.translate(source, to="en", beam=5, n_best=5)
+        for one in (made, *made.alternatives):
+            tokens = [model.target.token(number) for number in model.target.encode(one.text)]
+            if tokens == one.tokens:  # a search may cut a word otherwise than the tokenizer does
+                (forced,) = model.score([source], [one.text], to="en")
+                assert forced.score == pytest.approx(one.score, abs=1e-4)
+                compared += 1
+    assert compared >= 10
+
+
+def test_what_a_sentence_becomes_does_not_depend_on_its_neighbours() -> None:
+    for precision in ("float", "int8"):
+        model = regard.load("de-en", precision=precision)
+        sentences = [f"{who} {what}" for who in ("Tom", "Maria", "Mein Bruder") for what in ENDS]
+        together = model.translate(sentences, to="en")
+        order = random.Random(2).sample(range(len(sentences)), len(sentences))
+        shuffled = model.translate([sentences[index] for index in order], to="en")
+        for place, index in enumerate(order):
+            one, other = together[index], shuffled[place]
+            assert one.text == other.text or abs(one.score - other.score) < 1e-4
+
+
+ENDS = ["ist müde.", "hat drei Bücher.", "kommt morgen nicht.", "liest gern, wenn es regnet.", "wohnt in Berlin."]
+
+
+def test_names_numbers_and_strange_signs_come_through(model: regard.Pipeline) -> None:
+    made = model.translate("Tom hat ☀ und 日本 gesehen.", to="en").text
+    assert "☀" in made
+    assert "日本" in made
+
+
+@pytest.mark.slow
+def test_junk_goes_through_line_by_line(tmp_path: Path) -> None:
+    """10,000 lines of every kind of Unicode."""
+    draw = random.Random(5)
+    planes = [chr(code) for code in range(0x20000) if unicodedata.category(chr(code)) not in ("Cs",)]
+    latin = [char for char in planes if ord(char) < 0x250]
+
+    def line() -> str:
+        kind = draw.randrange(6)
+        if kind == 0:
+            return ""
+        alphabet = latin if kind < 4 else planes
+        return "".join(draw.choices(alphabet, k=draw.choice((1, 5, 20, 60))))
+
+    lines = [line() for _ in range(9_996)]
+    lines += ["x" * 50_000, "wort " * 10_000, "🙂" * 50_000, "日本語。" * 12_500]
+    draw.shuffle(lines)
+    source, target = tmp_path / "junk", tmp_path / "made"
+    source.write_bytes(b"".join(re.sub("[\n\r]", " ", text).encode() + b"\n" for text in lines))
+    command = [sys.executable, "-m", "regard", "translate", "--to", "en", "--beam", "1"]
+    made = subprocess.run([*command, "-i", source, "-o", target], capture_output=True, check=False)
+    assert made.returncode == 0, made.stderr.decode()
+    assert target.read_bytes().count(b"\n") == 10_000
+    blank = [number for number, text in enumerate(source.read_bytes().split(b"\n")[:-1]) if not text]
+    written = target.read_bytes().split(b"\n")
+    assert all(written[number] == b"" for number in blank)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.exists(), reason="needs the corpus Tatoeba de-en")
+def test_bytes_lose_nothing_on_real_sentences() -> None:
+    from regard.tasks import score
+    from regard.text import TabSeparated
+    from regard.text.splitting import split_pairs
+
+    torch.set_num_threads(1)
+    valid = split_pairs(TabSeparated(path=SHARED).pairs(), valid=2000, test=2000).valid[:400]
+    found = {}
+    for precision in ("float", "int8"):
+        made = regard.load("de-en", precision=precision).translate([german for _, german in valid], to="en")
+        found[precision] = score("bleu", [one.text for one in made], [english for english, _ in valid]).value
+    assert found["int8"] == pytest.approx(found["float"], abs=0.5)

@@ -7,7 +7,9 @@ from pathlib import Path
 LIBRARY = Path(__file__).with_name("kernels.so")
 
 _SIZE, _POINTER, _INT = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int
+_VERSION = 1
 _SIGNATURES = {
+    "regard_version": (_INT, []),
     "regard_level": (_INT, []),
     "regard_packed_size": (_SIZE, [_SIZE, _SIZE]),
     "regard_pack": (None, [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER]),
@@ -30,4 +32,5 @@ def kernels() -> ctypes.CDLL | None:
             function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError):
         return None
-    return library if library.regard_level() > 0 else None
+    # A library that an older version of the package left here takes other arguments.
+    return library if library.regard_version() == _VERSION and library.regard_level() > 0 else None

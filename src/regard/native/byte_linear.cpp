@@ -10,6 +10,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -122,18 +124,31 @@ void blocks(const Product& p, const Kernel& kernel, int64_t first, int64_t last)
 __attribute__((target("avx2,fma"))) void quantize(const float* x, int64_t D, int64_t inputs, uint8_t* row,
                                                   float* scale) {
   const __m256 no_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
-  __m256 most = _mm256_setzero_ps();
+  __m256 most = _mm256_setzero_ps(), unordered = _mm256_setzero_ps();
   int64_t d = 0;
-  for (; d + 8 <= D; d += 8) most = _mm256_max_ps(most, _mm256_and_ps(_mm256_loadu_ps(x + d), no_sign));
+  for (; d + 8 <= D; d += 8) {
+    const __m256 numbers = _mm256_loadu_ps(x + d);
+    most = _mm256_max_ps(most, _mm256_and_ps(numbers, no_sign));
+    unordered = _mm256_or_ps(unordered, _mm256_cmp_ps(numbers, numbers, _CMP_UNORD_Q));
+  }
   alignas(32) float found[8];
   _mm256_store_ps(found, most);
   float largest = *std::max_element(found, found + 8);
-  for (; d < D; ++d) largest = std::max(largest, std::fabs(x[d]));
+  bool wrong = _mm256_movemask_ps(unordered) != 0;
+  for (; d < D; ++d) {
+    largest = std::max(largest, std::fabs(x[d]));
+    wrong = wrong || std::isnan(x[d]);
+  }
+  if (wrong || !std::isfinite(largest)) {  // what is not a number must not become one
+    *scale = std::numeric_limits<float>::quiet_NaN();
+    std::memset(row, 128, inputs);
+    return;
+  }
   *scale = largest * (1.0f / 127.0f) + 1e-12f;
-  const __m256 steps = _mm256_set1_ps(1.0f / *scale);
+  const __m256 step = _mm256_set1_ps(*scale);
   const __m256i added = _mm256_set1_epi32(128);
   for (d = 0; d + 8 <= D; d += 8) {
-    const __m256i whole = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + d), steps));
+    const __m256i whole = _mm256_cvtps_epi32(_mm256_div_ps(_mm256_loadu_ps(x + d), step));
     const __m256i moved = _mm256_add_epi32(whole, added);
     // The lowest byte of each of eight numbers, side by side.
     const __m256i low = _mm256_shuffle_epi8(moved, _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
@@ -149,6 +164,9 @@ __attribute__((target("avx2,fma"))) void quantize(const float* x, int64_t D, int
 }  // namespace
 
 extern "C" {
+
+// Changes with every change of what these functions take.
+int regard_version() { return 1; }
 
 // 0: this processor is not supported; 1: AVX2, where weights must not be larger than 64; 2: VNNI.
 int regard_level() {
@@ -185,9 +203,16 @@ void regard_linear(const float* x, int64_t R, int64_t D, const int8_t* packed, c
   const int64_t count = rounded_up(X, kLanes) / kLanes;
   if (R * inputs * X < kWorthAThread) threads = 1;
   std::vector<std::thread> helpers;
-  for (int t = 1; t < threads; ++t)
-    helpers.emplace_back([&, t] { blocks(product, kernel, count * t / threads, count * (t + 1) / threads); });
-  blocks(product, kernel, 0, count / std::max(threads, 1));
+  int64_t last = count;  // of the blocks that are left to this thread
+  try {
+    for (int t = threads - 1; t > 0; --t) {
+      const int64_t first = count * t / threads;
+      helpers.emplace_back([&product, &kernel, first, last] { blocks(product, kernel, first, last); });
+      last = first;
+    }
+  } catch (const std::system_error&) {  // the system gives no more threads
+  }
+  blocks(product, kernel, 0, last);
   for (std::thread& helper : helpers) helper.join();
 }
 }

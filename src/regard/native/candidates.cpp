@@ -43,10 +43,18 @@ __attribute__((target("avx2,fma"))) inline double sum_of(__m256 x) {
 
 __attribute__((target("avx2,fma"))) void log_softmax(float* x, int64_t W) {
   const int64_t whole = W / 8 * 8;
-  __m256 most = _mm256_set1_ps(kNothing);
-  for (int64_t w = 0; w < whole; w += 8) most = _mm256_max_ps(most, _mm256_loadu_ps(x + w));
+  __m256 most = _mm256_set1_ps(kNothing), unordered = _mm256_setzero_ps();
+  for (int64_t w = 0; w < whole; w += 8) {
+    const __m256 numbers = _mm256_loadu_ps(x + w);
+    most = _mm256_max_ps(most, numbers);
+    unordered = _mm256_or_ps(unordered, _mm256_cmp_ps(numbers, numbers, _CMP_UNORD_Q));
+  }
   float largest = largest_of(most);
-  for (int64_t w = whole; w < W; ++w) largest = std::max(largest, x[w]);
+  bool wrong = _mm256_movemask_ps(unordered) != 0;  // some are not numbers, which a maximum may forget
+  for (int64_t w = whole; w < W; ++w) {
+    largest = std::max(largest, x[w]);
+    wrong = wrong || std::isnan(x[w]);
+  }
   double total = 0.0;
   const __m256 top = _mm256_set1_ps(largest);
   for (int64_t first = 0; first < whole; first += kSpan) {
@@ -57,6 +65,10 @@ __attribute__((target("avx2,fma"))) void log_softmax(float* x, int64_t W) {
     total += sum_of(sum);
   }
   for (int64_t w = whole; w < W; ++w) total += std::exp(static_cast<double>(x[w] - largest));
+  if (!std::isfinite(total) || !std::isfinite(largest) || wrong) {
+    std::fill(x, x + W, std::numeric_limits<float>::quiet_NaN());  // as torch does: one word tells of all
+    return;
+  }
   // The largest first: next to large logits, the logarithm would lose its last bits.
   const float rest = static_cast<float>(std::log(total));
   const __m256 rests = _mm256_set1_ps(rest);

@@ -28,8 +28,10 @@ def decode(
     engine = Engine(model)
     requests = [Request(limit=default_limit(engine, source)) for source in sources]
     settings = SearchSettings(beam=beam, length_penalty=length_penalty)
-    found = decode_requests(engine, sources, requests, settings, budget=budget)
-    model.train(was_training)
+    try:
+        found = decode_requests(engine, sources, requests, settings, budget=budget)
+    finally:
+        model.train(was_training)
     return [hypotheses[0] for hypotheses in found]
 
 
@@ -84,7 +86,7 @@ def decode_events(
         end=engine.end,
         never=[engine.config.pad_id, engine.start, *never],
         joining_W=joining_W,
-        slots=lambda number: budget // (settings.rows * len(sources[number])),
+        slots=lambda number: budget // (settings.rows * max(1, len(sources[number]))),
         stream=stream,
     )
     while True:

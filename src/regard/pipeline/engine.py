@@ -96,8 +96,8 @@ class Decoding:
         All rows of a sentence start from the same token, so that one of them is computed and is the past of all.
         """
         before, self._count = self._count, self._count + len(numbers)
+        self._longest = max(self._positions_B.tolist(), default=1)
         self._positions_B = torch.cat([self._positions_B, torch.ones(len(numbers), dtype=torch.int64)])
-        self._longest = max(self._longest, 1)
         self._make_room(self._longest)
         self._past_mask[before : self._count] = -torch.inf
         self._past_mask[before : self._count, :, 0, 0] = 0.0
@@ -114,7 +114,7 @@ class Decoding:
         """Encode sources, and project them for each layer: a few at a time, so that short ones are not padded much."""
         sources = [self._sources[number] for number in numbers]
         self._source_lengths += map(len, sources)
-        self._make_source_room(max(map(len, sources)))
+        self._make_source_room(max(self._source_lengths))
         self._source_mask[before : self._count] = -torch.inf
         for source in self._source:
             source[before : self._count].zero_()
@@ -216,33 +216,39 @@ class Decoding:
         return look
 
     def _make_room(self, positions: int) -> None:
-        """Have room for so many positions of all sentences; what is there stays."""
+        """Have room for so many positions of all sentences; what is there stays.
+
+        Long sentences come first and few at a time, short ones later and many: room for as many as there ever are, as
+        long as they ever are, would be room for what never comes.
+        """
         B, _, T, N = self._past_mask.shape
         if self._count <= B and positions <= T:
             return
-        more_B = max(B, self._count)
-        more_T = T if positions <= T else _rounded(max(positions, 2 * T, 16))
-        past = [self._empty(more_B, more_T * N, old.size(2)) for old in self._past]
+        more_B = self._count if self._count <= B else self._count + self._count // 4
+        more_T = _rounded(max(positions, 16) if positions <= T else max(positions, 2 * T, 16))
+        self._past = [_moved(old, self._empty(more_B, more_T * N, old.size(2))) for old in self._past]
         mask = torch.full((more_B, N, more_T, N), -torch.inf, dtype=self._past_mask.dtype)
-        for old, new in zip((*self._past, self._past_mask), (*past, mask), strict=True):
-            new[: old.size(0), : old.size(1), : old.size(2)] = old
-        self._past, self._past_mask = past, mask
+        self._past_mask = _moved(self._past_mask, mask)
 
     def _make_source_room(self, positions: int) -> None:
         B, _, _, S = self._source_mask.shape
         if self._count <= B and positions <= S:
             return
-        more_B, more_S = max(B, self._count), _rounded(max(positions, S))
-        source = [self._empty(more_B, more_S, old.size(2)) for old in self._source]
+        more_B, more_S = self._count + self._count // 4, _rounded(positions)
+        self._source = [_moved(old, self._empty(more_B, more_S, old.size(2))) for old in self._source]
         mask = torch.full((more_B, 1, 1, more_S), -torch.inf, dtype=self._source_mask.dtype)
-        for old, new in zip(self._source, source, strict=True):
-            new[:B, :S] = old
-        mask[:B, :, :, :S] = self._source_mask
-        self._source, self._source_mask = source, mask
+        self._source_mask = _moved(self._source_mask, mask)
 
     def _empty(self, B: int, S: int, X: int) -> Tensor:
         # Zeros rather than whatever memory holds: a weight of 0 on a NaN is a NaN.
         return torch.zeros(B, S, X, dtype=self._engine.dtype)
+
+
+def _moved(old: Tensor, new: Tensor) -> Tensor:
+    """Copy what both have room for."""
+    common = tuple(slice(min(sizes)) for sizes in zip(old.shape, new.shape, strict=True))
+    new[common] = old[common]
+    return new
 
 
 def additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.errors import InputError
 from regard.native import kernels
 
 Precision = Literal["float", "int8"]
@@ -74,6 +75,8 @@ class NativeByteLinear:
 
     def __call__(self, x_RD: Tensor) -> Tensor:
         """Multiply."""
+        if x_RD.dtype != torch.float32:
+            raise InputError(f"bytes are computed from float32; the model is {x_RD.dtype}: precision must be float")
         R = x_RD.size(0)
         if self._wide is not None and R > _FEW:
             return self._wide(x_RD)

@@ -23,7 +23,7 @@ from regard.text import Tokenizer, padded
 from regard.text.sentences import Piece, fitting_pieces, split_sentences
 
 TOKENIZER, SOURCE_TOKENIZER, GENERATION = "tokenizer.json", "source-tokenizer.json", "generation.json"
-_SCORED = 64  # pairs at once
+_SCORED = 1024  # tokens at once
 _LONGEST_PIECE = 120  # tokens; longer sentences are cut into pieces
 
 
@@ -51,7 +51,9 @@ class Pipeline:
         self.path = path
         """The directory that it was read from, if it was."""
         self.settings = SearchSettings() if settings is None else settings
-        self.precision: Precision = ("int8" if bytes_are_fast() else "float") if precision == "auto" else precision
+        if precision == "auto":
+            precision = "int8" if bytes_are_fast() and model.output.weight.dtype == torch.float32 else "float"
+        self.precision: Precision = precision
         self._engine = Engine(model, self.precision)
 
     @classmethod
@@ -117,14 +119,14 @@ class Pipeline:
             single = False
         wishes = Wishes(tuple(require), tuple(forbid), prefix)
         settings = self.with_changes(changes)
-        cut = [self._pieces(text, whole=bool(wishes.require or wishes.prefix)) for text in texts]
+        cut = [self._pieces(text, whole=wishes.something) for text in texts]
         done: list[list[list[Part]]] = [[[] for _ in pieces] for pieces in cut]
         places: list[tuple[int, int]] = []
         sources: list[list[int]] = []
         for line, pieces in enumerate(cut):
             for at, (piece, _) in enumerate(pieces):
                 source = self.encoded(piece, to)
-                if piece and not wishes and not self.source.has_words(source):
+                if piece and not wishes.something and not self.source.has_words(source):
                     done[line][at] = [self._copied(piece, source)]
                 elif piece:
                     places.append((line, at))
@@ -176,8 +178,9 @@ class Pipeline:
         """Give log p of each token of given targets under their sources, and of their end, in token numbers."""
         order = sorted(range(len(pairs)), key=lambda index: max(map(len, pairs[index])))
         found: dict[int, list[float]] = {}
-        for first in range(0, len(order), _SCORED):
-            chosen = order[first : first + _SCORED]
+        while order:
+            size = max(1, _SCORED // max(1, *map(len, pairs[order[-1]])))  # by the longest of what is left
+            chosen, order = order[-size:], order[:-size]
             found.update(zip(chosen, self._log_probabilities([pairs[index] for index in chosen]), strict=True))
         return [found[index] for index in range(len(pairs))]
 
@@ -242,15 +245,18 @@ class Pipeline:
 
     def _request(self, source: Sequence[int], wishes: Wishes, settings: SearchSettings) -> Request:
         limit = self.limit(source)
+        prefix = self._phrase(wishes.prefix) if wishes.prefix else ()
         phrases = {}
         for name, words in (("require", wishes.require), ("forbid", wishes.forbid)):
             phrases[name] = tuple(self._phrase(word) for word in words)
             if any(not phrase for phrase in phrases[name]):
                 raise InputError(f"a word to {name} is empty")
-        if not wishes and self.source is self.target:
+        for word, phrase in zip((*wishes.require, wishes.prefix), (*phrases["require"], prefix), strict=True):
+            if any(number in self.target.special for number in phrase):
+                raise InputError(f"{word!r} has a word that the model does not know, and cannot write")
+        if not wishes.something and self.source is self.target:
             # What the vocabulary has no piece for is spelled in bytes; it must come through as it is.
             phrases["require"] = tuple(map(tuple, self.source.spelled_in_bytes(source)))
-        prefix = self._phrase(wishes.prefix) if wishes.prefix else ()
         needed = len(prefix) + sum(map(len, phrases["require"]))
         return Request(
             limit=min(max(limit, needed + 10, settings.min_length + 10), self._engine.longest),
@@ -262,10 +268,7 @@ class Pipeline:
 
     def _phrase(self, words: str) -> tuple[int, ...]:
         check_whole(words)
-        phrase = tuple(self.target.encode(words))
-        if any(number in self.target.special for number in phrase):
-            raise InputError(f"{words!r} has a word that the model does not know, and cannot write")
-        return phrase
+        return tuple(self.target.encode(words))
 
     @property
     def _joining_W(self) -> Tensor | None:

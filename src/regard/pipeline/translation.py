@@ -55,8 +55,10 @@ class Wishes:
     prefix: str = ""
     """What it starts with."""
 
-    def __bool__(self) -> bool:
-        return bool(self.require or self.forbid or self.prefix)
+    @property
+    def something(self) -> bool:
+        """Whether something must come, which can be said of a whole text only."""
+        return bool(self.require or self.prefix)
 
 
 @dataclass(frozen=True)

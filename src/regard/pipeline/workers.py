@@ -40,13 +40,14 @@ def translated(
         for chunk in chunks:
             yield pipeline.translate(chunk, **work.options)
         return
+    others = set(active_children())
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _start, (work,))
     try:
         yield from _in_order(pool, chunks, ahead=2 * workers)
     except BrokenProcessPool:
         raise RegardError("a worker process has ended, perhaps for want of memory; try with fewer --workers") from None
     except BaseException:  # what is under way is of no use any more
-        for process in active_children():
+        for process in set(active_children()) - others:
             process.terminate()
         raise
     finally:
@@ -57,9 +58,11 @@ def _in_order(pool: ProcessPoolExecutor, chunks: Iterable[Chunk], ahead: int) ->
     waiting: deque[Future[list[Translation]]] = deque()
     for chunk in chunks:
         # A worker is started by the first chunks; it is not to hear of an interrupt before it can ignore it.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        waiting.append(pool.submit(_translate, chunk))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            waiting.append(pool.submit(_translate, chunk))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if len(waiting) >= ahead:
             yield waiting.popleft().result()
     while waiting:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.errors import ModelError
 from regard.search.constraints import Constraints, Progress
 from regard.search.settings import Hypothesis, Request, SearchSettings
 
@@ -167,6 +168,8 @@ class Beams:
 
     def result(self, place: int) -> list[Hypothesis]:
         """Give the finished hypotheses of a sentence, best first; of diverse groups, the best of each come first."""
+        if not any(self.sentences[place].finished):
+            raise ModelError("a sentence came to no end: nothing that may be written has a probability")
         groups = [sorted(group, key=lambda h: -h.score) for group in self.sentences[place].finished]
         if len(groups) == 1:
             return groups[0][: self.settings.n_best]

@@ -1,6 +1,7 @@
 """Phrases that must come, and phrases that must not, as one small automaton."""
 
 from collections import deque
+from collections.abc import Iterable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -15,12 +16,10 @@ class Progress(NamedTuple):
 
     met: int
     """A bit for each required phrase that has come."""
-    phrase: int
-    """The required phrase that it is in the middle of, or -1."""
-    position: int
-    """How much of that phrase has come."""
+    begun: Phrase
+    """The last tokens that begin a required phrase which has not come."""
     tail: Phrase
-    """The last tokens that could begin a forbidden phrase."""
+    """The last tokens that begin a forbidden phrase."""
 
 
 class Constraints:
@@ -34,9 +33,8 @@ class Constraints:
 
     def __init__(self, required: tuple[Phrase, ...] = (), forbidden: tuple[Phrase, ...] = ()) -> None:
         self.required, self.forbidden = required, forbidden
-        self.start = Progress(0, -1, 0, ())
+        self.start = Progress(0, (), ())
         self._mentioned = {token for phrase in (*required, *forbidden) for token in phrase}
-        self._longest = max((len(phrase) for phrase in forbidden), default=1) - 1
         self._distances: dict[Progress, int] = {}
 
     @cached_property
@@ -49,19 +47,13 @@ class Constraints:
         history = (*progress.tail, token)
         if any(history[-len(phrase) :] == phrase for phrase in self.forbidden):
             return None
-        tail = history[-self._longest :] if self._longest else ()
-        met, phrase, position = progress.met, progress.phrase, progress.position
-        if phrase >= 0 and self.required[phrase][position] == token:
-            return self._moved(met, phrase, position + 1, tail)
-        for index, candidate in enumerate(self.required):
-            if not met >> index & 1 and candidate[0] == token:
-                return self._moved(met, index, 1, tail)
-        return Progress(met, -1, 0, tail)
-
-    def _moved(self, met: int, phrase: int, position: int, tail: Phrase) -> Progress:
-        if position == len(self.required[phrase]):
-            return Progress(met | 1 << phrase, -1, 0, tail)
-        return Progress(met, phrase, position, tail)
+        tail = _longest_beginning(history, self.forbidden)
+        unmet = [phrase for index, phrase in enumerate(self.required) if not progress.met >> index & 1]
+        begun = _longest_beginning((*progress.begun, token), unmet)
+        if begun in unmet:
+            index = next(i for i, p in enumerate(self.required) if p == begun and not progress.met >> i & 1)
+            return Progress(progress.met | 1 << index, (), tail)
+        return Progress(progress.met, begun, tail)
 
     def banned(self, progress: Progress) -> list[int]:
         """Name the tokens that would complete a forbidden phrase."""
@@ -90,7 +82,7 @@ class Constraints:
 
     def _tokens_left(self, progress: Progress) -> int:
         missing = sum(len(phrase) for index, phrase in enumerate(self.required) if not progress.met >> index & 1)
-        return missing - progress.position
+        return missing - len(progress.begun)
 
     def _searched(self, progress: Progress) -> int:
         """Find the shortest way, breadth first: what is forbidden may be in the straight one."""
@@ -105,3 +97,11 @@ class Constraints:
                     seen.add(child)
                     waiting.append((child, steps + 1))
         return NEVER
+
+
+def _longest_beginning(tokens: Phrase, phrases: Iterable[Phrase]) -> Phrase:
+    """Give the longest end of some tokens that a phrase begins with."""
+    for first in range(len(tokens)):
+        if any(phrase[: len(tokens) - first] == tokens[first:] for phrase in phrases):
+            return tokens[first:]
+    return ()

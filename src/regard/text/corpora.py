@@ -14,7 +14,7 @@ from pydantic import Field
 
 from regard.configs import Config
 from regard.errors import DataError
-from regard.text.roughness import Pair, roughened
+from regard.text.roughness import ROUGHNESS, Pair, roughened
 
 
 class Corpus(Config):
@@ -40,8 +40,8 @@ class Corpus(Config):
         """Name the files that they are read from."""
 
     def made_by(self) -> str:
-        """Name what decides about the pairs beside the files and the fields: nothing, for what is read from disk."""
-        return ""
+        """Name what decides about the pairs beside the files and the fields: for what is read, how it is roughened."""
+        return f"roughness {ROUGHNESS}" if self.rough else ""
 
 
 class ParallelFiles(Corpus):

@@ -5,6 +5,9 @@ from collections.abc import Iterator
 
 Pair = tuple[str, str]
 
+ROUGHNESS = 2
+"""Changes whenever the forms do: what was encoded from other ones is encoded anew."""
+
 _ENDS = ".!?"
 _SCRIPTS = (  # Unicode's blocks, the emoji more often than the others
     *[(0x1F300, 0x1F64F), (0x1F680, 0x1F6C5), (0x2600, 0x26FF)] * 2,

@@ -7,7 +7,7 @@ Piece = tuple[str, str]
 """A part of a text, and the space that comes after it."""
 
 # An end of a sentence, closing quotes and brackets with it; then a space, or nothing where a script has no spaces.
-_END = re.compile(r"(?:[.!?…]+[\"'”’»›“)\]]*(?=\s)|[。！？｡]+[」』）]*)\s*|\n\s*")
+_END = re.compile(r"(?:(?<![.!?…])[.!?…]++[\"'”’»›“)\]]*+(?=\s)|[。！？｡]++[」』）]*+)\s*+|\n\s*+")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:[^\W\d_]|\d{1,3}|Mr|Mrs|Ms|Dr|Prof|St|No|Nr|vs|etc|e\.g|i\.e|ca|bzw|usw|Hr|Fr|Str|z\.\s?B|d\.\s?h|u\.\s?a)\.$",
     re.IGNORECASE,
@@ -29,11 +29,11 @@ def split_sentences(text: str) -> list[Piece]:
     if start:
         pieces.append(("", text[:start]))
     for match in _END.finditer(text, start):
-        ended = text[start : match.end()]
-        sentence = ended.rstrip()
-        if not sentence or _goes_on(sentence, text[match.end() : match.end() + 1]):
+        before = text[max(start, match.start() - 20) : match.end()].rstrip()
+        if not before or _goes_on(before, text[match.end() : match.end() + 1]):
             continue
-        pieces.append((sentence, ended[len(sentence) :]))
+        sentence = text[start : match.end()].rstrip()
+        pieces.append((sentence, text[start + len(sentence) : match.end()]))
         start = match.end()
     if start < len(text):
         rest = text[start:].rstrip()

@@ -86,6 +86,7 @@ class Trainer:
             self._go_on_from(found)
         elif (beginning := self._run.training.start_from) is not None:
             weights = read_model_directory(beginning)[1]
+            load_tensors(Transformer(self._prepared.model), weights, source=beginning)  # all of them, and no others
             self._learner.load({"weights": weights, "running": weights, "moments": {}}, beginning)
             self._listener.tell(f"starting from the weights of {beginning}")
         steps = self._processes.gathered(self.step)

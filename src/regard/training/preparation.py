@@ -66,6 +66,8 @@ def tokenizers(run: Run, out: Path, tell: Tell) -> tuple[Tokenizer, Tokenizer]:
         target = Tokenizer.load(beginning / TOKENIZER)
         own = beginning / SOURCE_TOKENIZER
         source = Tokenizer.load(own) if own.exists() else target
+        _check_special(target, beginning / TOKENIZER)
+        _check_special(source, own)
         _check_tags(source, run, beginning / TOKENIZER)
     elif settings.shared:
         source = target = _trained(run, (0, 1), tell)

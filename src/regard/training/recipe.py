@@ -77,7 +77,10 @@ class Schedule(Config):
     floor: Share = 0.0
     """Where cosine and linear end, as a share of the peak."""
     cooldown: Count = 0
-    """Over how many steps at the end of a run the rate falls to zero in a line, whatever it was on the way."""
+    """Over how many steps at the end of a run the rate falls to zero in a line, whatever it was on the way.
+
+    Where a run is counted in epochs, its end is what the first epoch lets expect.
+    """
 
 
 class Training(Config):
@@ -226,6 +229,9 @@ class Run(Config):
             raise InputError("validation.patience is set, but data.valid names nothing to validate on")
         if self.averaging.kind == "best" and not self.data.valid:
             raise InputError("averaging.kind is 'best', but data.valid names nothing to judge by")
+        steps = self.training.steps
+        if steps is not None and self.schedule.cooldown > steps:
+            raise InputError(f"schedule.cooldown is {self.schedule.cooldown}, more than the run's {steps} steps")
         if self.training.start_from is not None and (self.tokenizer.source is not None or "preset" in self.model):
             raise InputError("training.start_from brings its own tokenizers and config; leave source and preset out")
 
@@ -246,12 +252,13 @@ class Run(Config):
 
     def _model_to_go_on_from(self, path: Path) -> TransformerConfig:
         before = read_config(path / CONFIG_FILE)
-        if before.kind != "encoder-decoder":
-            raise InputError(f"{path} is {before.kind}; a run trains a model that reads a source and writes a target")
         try:
-            return TransformerConfig(**{**before.model_dump(), **self.model})
+            config = TransformerConfig(**{**before.model_dump(), **self.model})
         except ConfigError as error:
             raise InputError(str(error).replace("TransformerConfig: ", "model: ")) from None
+        if config.kind != "encoder-decoder":
+            raise InputError(f"{path} is {config.kind}; a run trains a model that reads a source and writes a target")
+        return config
 
     @property
     def tags(self) -> list[str]:

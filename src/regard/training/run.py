@@ -27,7 +27,7 @@ RUN_FILE = "run.json"
 _FREE = {
     "data": {"cache"},
     "schedule": {"cooldown"},
-    "training": {"steps", "epochs", "threads", "workers", "report_every", "sharded"},
+    "training": {"start_from", "steps", "epochs", "threads", "workers", "report_every", "sharded"},
     "checkpoints": {"every", "keep"},
     "validation": {"patience"},
 }

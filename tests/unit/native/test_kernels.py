@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.errors import InputError
 from regard.native import kernels
 from regard.pipeline.linear import ByteLinear, NativeByteLinear, packed_weight
 
@@ -64,3 +65,16 @@ def test_zeros_strides_and_many_outputs() -> None:
     for rows in (x_RD, x_RD[:7]):
         found, other = linear(rows), ByteLinear(weight_XD, bias_X)(rows)
         assert (found - other).abs().mean() < 1e-3
+
+
+def test_what_is_not_a_number_does_not_become_one() -> None:
+    linear = NativeByteLinear(torch.ones(20, 18), torch.zeros(20))
+    for wrong in (torch.nan, torch.inf):
+        for place in (0, 9, 17):
+            x_RD = torch.ones(3, 18)
+            x_RD[1, place] = wrong
+            found_RX = linear(x_RD)
+            assert found_RX[1].isnan().all()
+            assert not found_RX[[0, 2]].isnan().any()
+    with pytest.raises(InputError, match="bytes are computed from float32"):
+        linear(torch.ones(3, 18, dtype=torch.float64))

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 import regard
 from regard.errors import ConfigError, InputError, ModelError
 from regard.pipeline import Pipeline, load
-from tests.unit.pipeline.models import SENTENCES, save_small_model, small_pipeline
+from regard.pipeline.engine import Decoding
+from regard.search import Request, SearchSettings, search
+from tests.unit.pipeline.models import SENTENCES, save_small_model, small_model, small_pipeline
 
 
 @pytest.fixture(scope="module")
@@ -186,3 +188,28 @@ def test_a_directory_is_loaded_whole_or_not_at_all(tmp_path: Path) -> None:
     (path / "tokenizer.json").unlink()
     with pytest.raises(ModelError, match="tokenizer.json is missing"):
         load(path)
+
+
+def test_in_doubles_nothing_is_rounded_to_bytes(tmp_path: Path) -> None:
+    model, tokenizer = small_model(torch.float64)
+    model.save(tmp_path)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    pipeline = load(tmp_path)
+    assert pipeline.precision == "float"
+    assert pipeline.translate(SENTENCES[0], to="de").tokens
+
+
+def test_forbidding_alone_leaves_sentences_and_signs_as_they_are(pipeline: Pipeline) -> None:
+    made = pipeline.translate("Tom sees it. 🙂🙂", to="de", forbid=["cat"], beam=2)
+    assert made.text.endswith(" 🙂🙂")
+
+
+def test_the_cache_is_not_as_large_as_what_never_comes_together() -> None:
+    pipeline = small_pipeline()
+    sources = [pipeline.encoded(SENTENCES[0] * 6, "de"), *(pipeline.encoded("it", "de") for _ in range(300))]
+    requests = [Request(limit=pipeline.limit(source)) for source in sources]
+    decoding = Decoding(pipeline._engine, sources, 1)
+    events = search(decoding, requests, SearchSettings(beam=1), end=2, never=[0, 1], slots=lambda n: 300 if n else 1)
+    with torch.no_grad():
+        assert len(list(events)) == len(sources)
+    assert decoding._past[0].size(1) <= 64

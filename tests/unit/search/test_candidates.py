@@ -39,8 +39,11 @@ def test_log_probabilities_are_exact_to_a_floats_last_bits(R: int, W: int, seed:
     assert torch.allclose(doubles_RW, expected_RW, rtol=1e-12, atol=1e-12)
 
 
-def test_what_is_not_a_number_stays_so() -> None:
+def test_where_one_is_not_a_number_all_of_its_row_are() -> None:
     for wrong in (torch.nan, torch.inf):
-        logits_RW = torch.zeros(2, 100)
-        logits_RW[1, 40] = wrong
-        assert log_probabilities(logits_RW)[1].isnan().any()
+        for place in (0, 40, 101):
+            logits_RW = torch.zeros(2, 102)
+            logits_RW[1, place] = wrong
+            found_RW = log_probabilities(logits_RW)
+            assert found_RW[1].isnan().all()
+            assert not found_RW[0].isnan().any()

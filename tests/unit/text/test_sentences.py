@@ -31,3 +31,8 @@ def test_nothing_is_lost(text: str) -> None:
 )
 def test_sentences_end_where_people_end_them(text: str, sentences: list[str]) -> None:
     assert [sentence for sentence, _ in split_sentences(text)] == sentences
+
+
+def test_time_grows_with_the_text_and_not_with_its_square() -> None:
+    for text in ("." * 200_000, "a. " * 100_000, "?!" * 100_000 + "x", "z. B. " * 50_000):
+        assert joined(split_sentences(text)) == text

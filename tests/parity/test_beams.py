@@ -72,6 +72,7 @@ def test_beams_agree_with_ctranslate2(beam: int, length_penalty: float, tmp_path
     from regard.export.ctranslate2 import write_ctranslate2
 
     model, tokenizer = small_model(output_bias=True)
+    assert model.output.bias is not None
     with torch.no_grad():
         model.output.bias[tokenizer.special] = -30.0  # each keeps it from writing these in its own way
         model.output.bias[2] = 3.0  # it likes to come to an end

@@ -69,7 +69,7 @@ def test_formats(regard: Shell, model: Path) -> None:
 
 
 def test_a_stream_is_the_translation(regard: Shell, model: Path) -> None:
-    common = ("translate", "--model", model, "--to", "de", *SENTENCES[:2])
+    common: list[str | Path] = ["translate", "--model", model, "--to", "de", *SENTENCES[:2]]
     assert regard(*common, "--stream")[0] == regard(*common)[0]
 
 
@@ -253,8 +253,8 @@ def test_a_worker_ends_with_who_started_it(model: Path, tmp_path: Path) -> None:
     """Killed in whatever way, a command leaves no process behind."""
     source = tmp_path / "in.txt"
     source.write_text("".join(f"{sentence}\n" for sentence in SENTENCES * 40), encoding="utf-8")
-    command = [sys.executable, "-m", "regard", "translate", "--model", model, "--to", "de", "-i", source]
-    process = subprocess.Popen([*command, "-o", tmp_path / "out", "--workers", "2"], stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "regard", "translate", "--model", str(model), "--to", "de", "-i", str(source)]
+    process = subprocess.Popen([*command, "-o", str(tmp_path / "out"), "--workers", "2"], stderr=subprocess.DEVNULL)
 
     def started() -> set[int]:
         path = Path(f"/proc/{process.pid}/task/{process.pid}/children")

@@ -37,7 +37,9 @@ def test_what_there_is_nothing_to_check_with(tmp_path: Path) -> None:
 
 
 def test_what_counts_as_a_failure() -> None:
-    fine = dict(sentences=9, largest_difference=1e-5, same=1.0, bleu=30.0, other_bleu=30.0, quantized=False)
+    fine: dict[str, Any] = dict(
+        sentences=9, largest_difference=1e-5, same=1.0, bleu=30.0, other_bleu=30.0, quantized=False
+    )
     assert Verification(**fine).failure is None
     assert "differs by 0.01" in str(Verification(**{**fine, "largest_difference": 0.01}).failure)
     assert "99.00 % of sentences only" in str(Verification(**{**fine, "same": 0.99}).failure)

@@ -14,7 +14,7 @@ keep_memory()  # as the command does
 _own: regard.Pipeline | None = None
 
 
-def _start(model: str, precision: str, beam: int) -> None:
+def _start(model: str, precision: str) -> None:
     global _own
     torch.set_num_threads(1)
     _own = regard.load(model, precision=precision)  # type: ignore[arg-type]
@@ -32,7 +32,7 @@ def prepare(job: Job, variant: list[str]) -> Translate:
         torch.set_num_threads(threads)
         pipeline = regard.load(job.model, precision=precision)  # type: ignore[arg-type]
         return lambda sources: [found[0].tokens for found in pipeline.decode(sources, beam=job.beam)]
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), _start, (job.model, precision, job.beam))
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), _start, (job.model, precision))
     atexit.register(pool.shutdown, wait=False, cancel_futures=True)
 
     def translate(sources: Rows) -> Rows:

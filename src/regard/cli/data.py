@@ -42,15 +42,12 @@ def split(
     test: Annotated[int, typer.Option(min=0, help="How many pairs for testing.")] = 2000,
 ) -> None:
     """Clean pairs and split them, so that neither side of a test pair is seen in training."""
-    from regard.files import replaced_file
     from regard.text import TabSeparated
-    from regard.text.splitting import split_pairs
+    from regard.text.splitting import split_pairs, write_split
 
     found = split_pairs(TabSeparated(path=table).pairs(), valid=valid, test=test)
-    for name, pairs in (("train", found.train), ("valid", found.valid), ("test", found.test)):
-        with replaced_file(out / f"{name}.tsv") as fresh:
-            fresh.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
-        typer.echo(f"{out / f'{name}.tsv'}: {len(pairs):,} pairs", err=True)
+    for path, count in write_split(found, out).items():
+        typer.echo(f"{path}: {count:,} pairs", err=True)
     typer.echo(
         f"left out: {found.unfit:,} unfit, {found.repeated:,} repeated, "
         f"{found.set_aside:,} that share a sentence with a pair of the validation or test part",

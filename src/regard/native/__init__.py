@@ -7,7 +7,7 @@ from pathlib import Path
 LIBRARY = Path(__file__).with_name("kernels.so")
 
 _SIZE, _POINTER, _INT = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int
-_VERSION = 1
+_VERSION = 2
 _SIGNATURES = {
     "regard_version": (_INT, []),
     "regard_level": (_INT, []),
@@ -15,7 +15,7 @@ _SIGNATURES = {
     "regard_pack": (None, [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER]),
     "regard_linear": (
         None,
-        [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _INT, _INT, _POINTER],
+        [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _INT, _POINTER],
     ),
     "regard_log_softmax": (None, [_POINTER, _SIZE, _SIZE]),
     "regard_best": (None, [_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER, _POINTER]),

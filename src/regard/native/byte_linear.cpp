@@ -30,7 +30,6 @@ struct Product {
   const int32_t* sums;  // of each output's weights, for what the 128 add
   const float* bias;    // or null
   int64_t X;
-  bool relu;
   float* y;  // R × X
 };
 
@@ -66,7 +65,6 @@ __attribute__((target("avx2,fma"))) void rows_avx2(const Product& p, int64_t row
       __m256 value = _mm256_cvtepi32_ps(_mm256_sub_epi32(half ? high[m] : low[m], offset));
       value = _mm256_mul_ps(_mm256_mul_ps(value, scales), _mm256_set1_ps(p.row_scales[row + m]));
       if (p.bias) value = _mm256_add_ps(value, _mm256_maskload_ps(p.bias + x, mask));
-      if (p.relu) value = _mm256_max_ps(value, _mm256_setzero_ps());
       _mm256_maskstore_ps(p.y + (row + m) * p.X + x, mask, value);
     }
   }
@@ -94,7 +92,6 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni"))) void rows_vnni(c
     __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(total[m], offset));
     value = _mm512_mul_ps(_mm512_mul_ps(value, scales), _mm512_set1_ps(p.row_scales[row + m]));
     if (p.bias) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, p.bias + first));
-    if (p.relu) value = _mm512_max_ps(value, _mm512_setzero_ps());
     _mm512_mask_storeu_ps(p.y + (row + m) * p.X + first, mask, value);
   }
 }
@@ -166,7 +163,7 @@ __attribute__((target("avx2,fma"))) void quantize(const float* x, int64_t D, int
 extern "C" {
 
 // Changes with every change of what these functions take.
-int regard_version() { return 1; }
+int regard_version() { return 2; }
 
 // 0: this processor is not supported; 1: AVX2, where weights must not be larger than 64; 2: VNNI.
 int regard_level() {
@@ -190,7 +187,7 @@ void regard_pack(const int8_t* weights, int64_t X, int64_t D, int8_t* packed, in
 }
 
 void regard_linear(const float* x, int64_t R, int64_t D, const int8_t* packed, const float* scales,
-                   const int32_t* sums, const float* bias, int64_t X, int relu, int threads, float* y) {
+                   const int32_t* sums, const float* bias, int64_t X, int threads, float* y) {
   const int64_t inputs = rounded_up(D, kQuad);
   thread_local std::vector<uint8_t> rows;
   thread_local std::vector<float> row_scales;
@@ -198,7 +195,7 @@ void regard_linear(const float* x, int64_t R, int64_t D, const int8_t* packed, c
   row_scales.resize(R);
   for (int64_t row = 0; row < R; ++row)
     quantize(x + row * D, D, inputs, rows.data() + row * inputs, &row_scales[row]);
-  const Product product{rows.data(), row_scales.data(), R, inputs, packed, scales, sums, bias, X, relu != 0, y};
+  const Product product{rows.data(), row_scales.data(), R, inputs, packed, scales, sums, bias, X, y};
   const Kernel& kernel = has_vnni() ? kVnni : kAvx2;
   const int64_t count = rounded_up(X, kLanes) / kLanes;
   if (R * inputs * X < kWorthAThread) threads = 1;

@@ -83,7 +83,7 @@ class NativeByteLinear:
         x_RD = x_RD.contiguous()
         y_RX = torch.empty(R, self._X)
         threads = torch.get_num_threads()
-        self._multiply(x_RD.data_ptr(), R, self._D, *self._weights, self._bias, self._X, 0, threads, y_RX.data_ptr())
+        self._multiply(x_RD.data_ptr(), R, self._D, *self._weights, self._bias, self._X, threads, y_RX.data_ptr())
         return y_RX
 
 

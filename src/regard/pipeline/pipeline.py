@@ -21,8 +21,9 @@ from regard.pipeline.translation import CrossAttention, Part, Translation, Wishe
 from regard.search import Hypothesis, Request, SearchSettings, Settled
 from regard.text import Tokenizer, padded
 from regard.text.sentences import Piece, fitting_pieces, split_sentences
+from regard.text.tokenizer import load_tokenizers
 
-TOKENIZER, SOURCE_TOKENIZER, GENERATION = "tokenizer.json", "source-tokenizer.json", "generation.json"
+GENERATION = "generation.json"
 _SCORED = 1024  # tokens at once
 _LONGEST_PIECE = 120  # tokens; longer sentences are cut into pieces
 
@@ -60,8 +61,7 @@ class Pipeline:
     def load(cls, path: Path, precision: Literal["auto", "float", "int8"] = "auto") -> Self:
         """Read a model directory with its tokenizers."""
         model = Transformer.load(path)
-        target = Tokenizer.load(path / TOKENIZER)
-        source = Tokenizer.load(path / SOURCE_TOKENIZER) if (path / SOURCE_TOKENIZER).exists() else target
+        source, target = load_tokenizers(path)
         settings = read_settings(path / GENERATION) if (path / GENERATION).exists() else SearchSettings()
         kept = model if model.output.weight.dtype == torch.float64 else model.float()
         return cls(kept, source, target, settings=settings, precision=precision, path=path)

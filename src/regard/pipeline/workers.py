@@ -42,15 +42,16 @@ def translated(
         return
     others = set(active_children())
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _start, (work,))
+    done = False
     try:
         yield from _in_order(pool, chunks, ahead=2 * workers)
+        done = True
     except BrokenProcessPool:
         raise RegardError("a worker process has ended, perhaps for want of memory; try with fewer --workers") from None
-    except BaseException:  # what is under way is of no use any more
-        for process in set(active_children()) - others:
-            process.terminate()
-        raise
     finally:
+        if not done:  # what is under way is of no use any more
+            for process in set(active_children()) - others:
+                process.terminate()
         pool.shutdown(cancel_futures=True)
 
 

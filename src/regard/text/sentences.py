@@ -66,8 +66,3 @@ def fitting_pieces(text: str, fits: Callable[[str], bool]) -> list[Piece]:
     bare = first.rstrip()
     *before, (last, gap) = fitting_pieces(bare, fits) if bare else [("", "")]
     return [*before, (last, gap + first[len(bare) :]), *fitting_pieces(second, fits)]
-
-
-def joined(pieces: list[Piece]) -> str:
-    """Put pieces together again."""
-    return "".join(text + space for text, space in pieces)

@@ -4,8 +4,10 @@ import hashlib
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from regard.errors import DataError
+from regard.files import replaced_file
 from regard.text.roughness import Pair
 
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
@@ -55,6 +57,17 @@ def split_pairs(pairs: Iterable[Pair], *, valid: int, test: int) -> Split:
         unfit=unfit,
         set_aside=len(taken) - valid - test,
     )
+
+
+def write_split(found: Split, directory: Path) -> dict[Path, int]:
+    """Write train.tsv, valid.tsv and test.tsv, training last: with it, all are there. Give how many pairs each has."""
+    written = {}
+    for name, pairs in (("test", found.test), ("valid", found.valid), ("train", found.train)):
+        path = directory / f"{name}.tsv"
+        with replaced_file(path) as fresh:
+            fresh.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
+        written[path] = len(pairs)
+    return written
 
 
 def _mixed(pairs: list[Pair]) -> list[Pair]:

@@ -24,6 +24,9 @@ _NEVER = -1e6  # the score of a piece that text must not be cut into while it ca
 
 TokenizerKind = Literal["bpe", "unigram", "words"]
 
+TOKENIZER, SOURCE_TOKENIZER = "tokenizer.json", "source-tokenizer.json"
+"""In a model directory: the target's tokenizer, which is also the source's unless that has one of its own."""
+
 
 class Tokenizer:
     """Numbers for the pieces of a text. Any text comes back as it was, up to Unicode's canonical composition.
@@ -172,6 +175,13 @@ class Tokenizer:
         """The merges of a BPE model, first learned first."""
         model = json.loads(self._backend.to_str())["model"]
         return [tuple(pair) for pair in model.get("merges", [])]
+
+
+def load_tokenizers(directory: Path) -> tuple[Tokenizer, Tokenizer]:
+    """Read the source's and the target's tokenizer of a model directory; they may be one."""
+    target = Tokenizer.load(directory / TOKENIZER)
+    own = directory / SOURCE_TOKENIZER
+    return (Tokenizer.load(own) if own.exists() else target), target
 
 
 def _spelled(run: Iterable[str]) -> str:

@@ -9,9 +9,9 @@ from torch import Tensor
 from regard.errors import InputError, ModelError
 from regard.model.config import TransformerConfig
 from regard.model.directory import read_model_directory, write_model_directory
+from regard.pipeline.pipeline import GENERATION
+from regard.text.tokenizer import SOURCE_TOKENIZER, TOKENIZER
 from regard.training.checkpoints import SNAPSHOTS, step_directories, step_of
-from regard.training.model_card import GENERATION
-from regard.training.preparation import SOURCE_TOKENIZER, TOKENIZER
 from regard.training.reports import METRICS, is_validation, read_metrics, validation_value
 
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.errors import InputError
-from regard.files import replaced_file
 from regard.text import ParallelFiles, TabSeparated
 from regard.text.corpora import Corpus
-from regard.text.splitting import split_pairs
+from regard.text.splitting import split_pairs, write_split
 
 
 def _split(directory: Path) -> None:
@@ -16,9 +15,7 @@ def _split(directory: Path) -> None:
     if (directory / "train.tsv").exists():
         return
     found = split_pairs(TabSeparated(path=directory / "deu.txt").pairs(), valid=2000, test=2000)
-    for name, pairs in (("test", found.test), ("valid", found.valid), ("train", found.train)):
-        with replaced_file(directory / f"{name}.tsv") as fresh:
-            fresh.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
+    write_split(found, directory)
 
 
 @dataclass(frozen=True)

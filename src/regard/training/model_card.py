@@ -5,10 +5,9 @@ from pathlib import Path
 
 from regard import __version__
 from regard.files import replaced_file
+from regard.pipeline.pipeline import GENERATION
 from regard.training.recipe import Run
 from regard.training.reports import METRICS, read_metrics
-
-GENERATION = "generation.json"
 
 
 def write_card(out: Path, run: Run) -> None:

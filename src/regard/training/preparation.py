@@ -9,14 +9,11 @@ from regard.model import TransformerConfig
 from regard.text import EncodedCorpus, Tokenizer, encode_corpus
 from regard.text.corpora import Corpus
 from regard.text.shards import LONGEST_LINE, is_oversized
-from regard.text.tokenizer import END, PAD, START
+from regard.text.tokenizer import END, PAD, SOURCE_TOKENIZER, START, TOKENIZER, load_tokenizers
 from regard.training.examples import Examples
 from regard.training.recipe import Data, Run, cache_directory
 
 Tell = Callable[[str], None]
-
-TOKENIZER, SOURCE_TOKENIZER = "tokenizer.json", "source-tokenizer.json"
-"""The target's tokenizer, which is also the source's unless that has one of its own."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +46,8 @@ def prepare(run: Run, out: Path, tell: Tell) -> Prepared:
 def tokenizers(run: Run, out: Path, tell: Tell) -> tuple[Tokenizer, Tokenizer]:
     """Give the tokenizers of both sides: the run's directory's, the run file's, or newly trained ones."""
     settings = run.tokenizer
-    target_path, source_path = out / TOKENIZER, out / SOURCE_TOKENIZER
-    if target_path.exists():
-        target = Tokenizer.load(target_path)
-        source = Tokenizer.load(source_path) if source_path.exists() else target
+    if (out / TOKENIZER).exists():
+        source, target = load_tokenizers(out)
         if settings.source is not None and Tokenizer.load(settings.source).to_json() != source.to_json():
             raise ConfigError(f"{out} was made with another tokenizer than {settings.source}; choose another directory")
         return source, target
@@ -63,19 +58,17 @@ def tokenizers(run: Run, out: Path, tell: Tell) -> tuple[Tokenizer, Tokenizer]:
             _check_special(tokenizer, path)
         _check_tags(source, run, settings.source)
     elif (beginning := run.training.start_from) is not None:
-        target = Tokenizer.load(beginning / TOKENIZER)
-        own = beginning / SOURCE_TOKENIZER
-        source = Tokenizer.load(own) if own.exists() else target
+        source, target = load_tokenizers(beginning)
         _check_special(target, beginning / TOKENIZER)
-        _check_special(source, own)
+        _check_special(source, beginning / SOURCE_TOKENIZER)
         _check_tags(source, run, beginning / TOKENIZER)
     elif settings.shared:
         source = target = _trained(run, (0, 1), tell)
     else:
         source, target = _trained(run, (0,), tell), _trained(run, (1,), tell)
     if source is not target:
-        source.save(source_path)
-    target.save(target_path)  # last: with it, the tokenizers are complete
+        source.save(out / SOURCE_TOKENIZER)
+    target.save(out / TOKENIZER)  # last: with it, the tokenizers are complete
     return source, target
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli import main, translate
-from regard.pipeline import workers
+from regard.pipeline import Pipeline, workers
 from tests.unit.pipeline.models import SENTENCES, save_small_model
 
 EMPTY = str(Path(workers.__file__).parents[1] / "py.typed")
@@ -142,10 +142,11 @@ def test_several_workers_give_the_same(regard: Shell, model: Path, lines: Path) 
     assert out.read_text() == regard(*common)[0]
 
 
-def test_what_is_cut_is_said(regard: Shell, model: Path) -> None:
-    out, err = regard("translate", "--model", model, "--to", "de", "--min-length", "12", "Tom.")
-    assert out.count("\n") == 1
-    assert err == "" or "the translation had no more room" in err
+def test_what_is_cut_is_said(regard: Shell, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pipeline, "limit", lambda self, source: 2)
+    out, err = regard("translate", "--model", model, "--to", "de", "42", "Tom sees the house.")
+    assert out.count("\n") == 2
+    assert err == "regard: line 2: the translation had no more room and is not at its end\n"
 
 
 @pytest.mark.parametrize(

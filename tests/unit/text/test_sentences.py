@@ -2,7 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.text.sentences import fitting_pieces, joined, split_sentences
+from regard.text.sentences import Piece, fitting_pieces, split_sentences
+
+
+def joined(pieces: list[Piece]) -> str:
+    return "".join(text + space for text, space in pieces)
 
 
 @given(st.text() | st.text(alphabet="aB. !?\n,。“"))

@@ -11,24 +11,29 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <system_error>
-#include <thread>
-#include <vector>
 
+#include "bytes.hpp"
+#include "threads.hpp"
+#include "vectors.hpp"
+
+namespace regard {
 namespace {
 
 constexpr int kLanes = 16;  // outputs in a block of packed weights
 constexpr int kQuad = 4;    // inputs that are multiplied and added at once
 constexpr int64_t kWorthAThread = 4'000'000;  // products; below, starting one costs more than it saves
 
+constexpr int64_t kTile = 60;  // rows that pass by all weights together: they stay in the nearest cache
+constexpr int64_t kTileOutputs = 1 << 16;  // what comes of them should stay in the next one
+
 struct Product {
   const uint8_t* rows;      // R × inputs, 128 for zero
   const float* row_scales;  // R
   int64_t R, inputs;        // inputs: D, rounded up to a whole quad
   const int8_t* packed;
-  const float* scales;  // of the outputs
-  const int32_t* sums;  // of each output's weights, for what the 128 add
-  const float* bias;    // or null
+  const float* scales;
+  const int32_t* sums;  // for what the 128 add
+  const float* bias;
   int64_t X;
   float* y;  // R × X
 };
@@ -36,7 +41,7 @@ struct Product {
 int64_t rounded_up(int64_t size, int64_t step) { return (size + step - 1) / step * step; }
 
 template <int M>
-__attribute__((target("avx2,fma"))) void rows_avx2(const Product& p, int64_t row, int64_t block) {
+REGARD_AVX2 void rows_avx2(const Product& p, int64_t row, int64_t block) {
   const int8_t* w = p.packed + block * p.inputs * kLanes;
   const uint8_t* rows = p.rows + row * p.inputs;
   const __m256i ones = _mm256_set1_epi16(1);
@@ -57,6 +62,7 @@ __attribute__((target("avx2,fma"))) void rows_avx2(const Product& p, int64_t row
   }
   for (int half = 0; half < 2; ++half) {
     const int64_t x = block * kLanes + 8 * half;
+    const bool whole = p.X - x >= 8;  // storing under a mask takes many times as long
     const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(p.X - x)),
                                             _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     const __m256i offset = _mm256_slli_epi32(_mm256_maskload_epi32(p.sums + x, mask), 7);
@@ -65,7 +71,11 @@ __attribute__((target("avx2,fma"))) void rows_avx2(const Product& p, int64_t row
       __m256 value = _mm256_cvtepi32_ps(_mm256_sub_epi32(half ? high[m] : low[m], offset));
       value = _mm256_mul_ps(_mm256_mul_ps(value, scales), _mm256_set1_ps(p.row_scales[row + m]));
       if (p.bias) value = _mm256_add_ps(value, _mm256_maskload_ps(p.bias + x, mask));
-      _mm256_maskstore_ps(p.y + (row + m) * p.X + x, mask, value);
+      float* y = p.y + (row + m) * p.X + x;
+      if (whole)
+        _mm256_storeu_ps(y, value);
+      else
+        _mm256_maskstore_ps(y, mask, value);
     }
   }
 }
@@ -111,15 +121,18 @@ constexpr Kernel kVnni = {12, {nullptr, rows_vnni<1>, rows_vnni<2>, rows_vnni<3>
 bool has_vnni() { return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vl"); }
 
 void blocks(const Product& p, const Kernel& kernel, int64_t first, int64_t last) {
-  // A block of weights stays in the nearest cache while all rows pass by it.
-  for (int64_t block = first; block < last; ++block)
-    for (int64_t row = 0; row < p.R; row += kernel.most)
-      kernel.by_count[std::min<int64_t>(kernel.most, p.R - row)](p, row, block);
+  const int64_t fitting = std::min(kTile, kTileOutputs / p.X) / kernel.most * kernel.most;
+  const int64_t size = std::max<int64_t>(kernel.most, fitting);
+  for (int64_t tile = 0; tile < p.R; tile += size) {
+    const int64_t end = std::min(p.R, tile + size);
+    for (int64_t block = first; block < last; ++block)
+      for (int64_t row = tile; row < end; row += kernel.most)
+        kernel.by_count[std::min<int64_t>(kernel.most, end - row)](p, row, block);
+  }
 }
 
 // Round a row to bytes, from 1 to 255, with 128 for zero.
-__attribute__((target("avx2,fma"))) void quantize(const float* x, int64_t D, int64_t inputs, uint8_t* row,
-                                                  float* scale) {
+REGARD_AVX2 void quantize(const float* x, int64_t D, int64_t inputs, uint8_t* row, float* scale) {
   const __m256 no_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
   __m256 most = _mm256_setzero_ps(), unordered = _mm256_setzero_ps();
   int64_t d = 0;
@@ -142,38 +155,57 @@ __attribute__((target("avx2,fma"))) void quantize(const float* x, int64_t D, int
     return;
   }
   *scale = largest * (1.0f / 127.0f) + 1e-12f;
-  const __m256 step = _mm256_set1_ps(*scale);
-  const __m256i added = _mm256_set1_epi32(128);
-  for (d = 0; d + 8 <= D; d += 8) {
-    const __m256i whole = _mm256_cvtps_epi32(_mm256_div_ps(_mm256_loadu_ps(x + d), step));
-    const __m256i moved = _mm256_add_epi32(whole, added);
-    // The lowest byte of each of eight numbers, side by side.
-    const __m256i low = _mm256_shuffle_epi8(moved, _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
-                                                                    0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1));
-    const int32_t first = _mm256_extract_epi32(low, 0), second = _mm256_extract_epi32(low, 4);
-    std::memcpy(row + d, &first, 4);
-    std::memcpy(row + d + 4, &second, 4);
+  const float steps = 1.0f / *scale;
+  const __m256 factor = _mm256_set1_ps(steps);
+  for (d = 0; d + 32 <= D; d += 32) {
+    __m256i whole[4];
+    for (int part = 0; part < 4; ++part)
+      whole[part] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + d + 8 * part), factor));
+    // Packing works on either half of a register by itself: the last line puts the fours in order again.
+    const __m256i pairs = _mm256_packs_epi32(whole[0], whole[1]), others = _mm256_packs_epi32(whole[2], whole[3]);
+    const __m256i mixed = _mm256_xor_si256(_mm256_packs_epi16(pairs, others), _mm256_set1_epi8(-128));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + d), _mm256_permutevar8x32_epi32(mixed, order));
   }
-  for (; d < D; ++d) row[d] = static_cast<uint8_t>(static_cast<int>(std::nearbyint(x[d] / *scale)) + 128);
+  for (; d < D; ++d) row[d] = static_cast<uint8_t>(static_cast<int>(std::nearbyint(x[d] * steps)) + 128);
   for (; d < inputs; ++d) row[d] = 128;  // weights there are zero
 }
 
 }  // namespace
 
+void multiply(const Linear& weights, const float* x, int64_t R, int threads, ByteRows& room, float* y) {
+  const int64_t D = weights.D, inputs = rounded_up(D, kQuad);
+  if (static_cast<int64_t>(room.rows.size()) < R * inputs) room.rows.resize(R * inputs);
+  if (static_cast<int64_t>(room.scales.size()) < R) room.scales.resize(R);
+  for (int64_t row = 0; row < R; ++row)
+    quantize(x + row * D, D, inputs, room.rows.data() + row * inputs, &room.scales[row]);
+  const Product product{room.rows.data(), room.scales.data(), R,         inputs, weights.packed, weights.scales,
+                        weights.sums,     weights.bias,       weights.X, y};
+  const Kernel& kernel = has_vnni() ? kVnni : kAvx2;
+  if (R * inputs * weights.X < kWorthAThread) threads = 1;
+  in_parts(rounded_up(weights.X, kLanes) / kLanes, threads,
+           [&](int64_t first, int64_t last) { blocks(product, kernel, first, last); });
+}
+
+}  // namespace regard
+
 extern "C" {
 
 // Changes with every change of what these functions take.
-int regard_version() { return 2; }
+int regard_version() { return 3; }
 
 // 0: this processor is not supported; 1: AVX2, where weights must not be larger than 64; 2: VNNI.
 int regard_level() {
-  if (has_vnni()) return 2;
+  if (regard::has_vnni()) return 2;
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 1 : 0;
 }
 
-int64_t regard_packed_size(int64_t X, int64_t D) { return rounded_up(X, kLanes) * rounded_up(D, kQuad); }
+int64_t regard_packed_size(int64_t X, int64_t D) {
+  return regard::rounded_up(X, regard::kLanes) * regard::rounded_up(D, regard::kQuad);
+}
 
 void regard_pack(const int8_t* weights, int64_t X, int64_t D, int8_t* packed, int32_t* sums) {
+  using namespace regard;
   const int64_t inputs = rounded_up(D, kQuad);
   std::memset(packed, 0, regard_packed_size(X, D));
   for (int64_t x = 0; x < X; ++x) {
@@ -186,30 +218,8 @@ void regard_pack(const int8_t* weights, int64_t X, int64_t D, int8_t* packed, in
   }
 }
 
-void regard_linear(const float* x, int64_t R, int64_t D, const int8_t* packed, const float* scales,
-                   const int32_t* sums, const float* bias, int64_t X, int threads, float* y) {
-  const int64_t inputs = rounded_up(D, kQuad);
-  thread_local std::vector<uint8_t> rows;
-  thread_local std::vector<float> row_scales;
-  rows.resize(R * inputs);
-  row_scales.resize(R);
-  for (int64_t row = 0; row < R; ++row)
-    quantize(x + row * D, D, inputs, rows.data() + row * inputs, &row_scales[row]);
-  const Product product{rows.data(), row_scales.data(), R, inputs, packed, scales, sums, bias, X, y};
-  const Kernel& kernel = has_vnni() ? kVnni : kAvx2;
-  const int64_t count = rounded_up(X, kLanes) / kLanes;
-  if (R * inputs * X < kWorthAThread) threads = 1;
-  std::vector<std::thread> helpers;
-  int64_t last = count;  // of the blocks that are left to this thread
-  try {
-    for (int t = threads - 1; t > 0; --t) {
-      const int64_t first = count * t / threads;
-      helpers.emplace_back([&product, &kernel, first, last] { blocks(product, kernel, first, last); });
-      last = first;
-    }
-  } catch (const std::system_error&) {  // the system gives no more threads
-  }
-  blocks(product, kernel, 0, last);
-  for (std::thread& helper : helpers) helper.join();
+void regard_linear(const regard::Linear* weights, const float* x, int64_t R, int threads, float* y) {
+  thread_local regard::ByteRows room;
+  regard::multiply(*weights, x, R, threads, room, y);
 }
 }

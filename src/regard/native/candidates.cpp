@@ -2,46 +2,20 @@
 //
 // Plain C on the outside: it knows nothing of Python or torch.
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
+#include "vectors.hpp"
+
+namespace regard {
 namespace {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 constexpr int64_t kSpan = 512;  // numbers that are summed as floats before the sum goes into a double
 
-// e^x for x ≤ 0: 2^n · e^r with |r| ≤ ½ ln 2, by Taylor's series to the sixth power, exact to a float's last bits.
-__attribute__((target("avx2,fma"))) inline __m256 exponential(__m256 x) {
-  x = _mm256_max_ps(x, _mm256_set1_ps(-87.0f));
-  const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693145752f), x);
-  r = _mm256_fnmadd_ps(n, _mm256_set1_ps(1.42860677e-6f), r);
-  __m256 sum = _mm256_set1_ps(1.0f / 720);
-  for (const float term : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
-    sum = _mm256_fmadd_ps(sum, r, _mm256_set1_ps(term));
-  const __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
-  return _mm256_mul_ps(sum, _mm256_castsi256_ps(power));
-}
-
-__attribute__((target("avx2,fma"))) inline float largest_of(__m256 x) {
-  alignas(32) float lanes[8];
-  _mm256_store_ps(lanes, x);
-  return *std::max_element(lanes, lanes + 8);
-}
-
-__attribute__((target("avx2,fma"))) inline double sum_of(__m256 x) {
-  alignas(32) float lanes[8];
-  _mm256_store_ps(lanes, x);
-  double sum = 0.0;
-  for (const float lane : lanes) sum += lane;
-  return sum;
-}
-
-__attribute__((target("avx2,fma"))) void log_softmax(float* x, int64_t W) {
+REGARD_AVX2 void log_softmax(float* x, int64_t W) {
   const int64_t whole = W / 8 * 8;
   __m256 most = _mm256_set1_ps(kNothing), unordered = _mm256_setzero_ps();
   for (int64_t w = 0; w < whole; w += 8) {
@@ -62,7 +36,7 @@ __attribute__((target("avx2,fma"))) void log_softmax(float* x, int64_t W) {
     const int64_t last = std::min(whole, first + kSpan);
     for (int64_t w = first; w < last; w += 8)
       sum = _mm256_add_ps(sum, exponential(_mm256_sub_ps(_mm256_loadu_ps(x + w), top)));
-    total += sum_of(sum);
+    total += exact_sum_of(sum);
   }
   for (int64_t w = whole; w < W; ++w) total += std::exp(static_cast<double>(x[w] - largest));
   if (!std::isfinite(total) || !std::isfinite(largest) || wrong) {
@@ -97,7 +71,7 @@ struct Best {
   }
 };
 
-__attribute__((target("avx2,fma"))) void best_of(const float* logs, const double* scores, int64_t N, int64_t W,
+REGARD_AVX2 void best_of(const float* logs, const double* scores, int64_t N, int64_t W,
                                                  Best& best) {
   for (int64_t n = 0; n < N; ++n) {
     if (scores[n] == -std::numeric_limits<double>::infinity()) continue;
@@ -119,20 +93,21 @@ __attribute__((target("avx2,fma"))) void best_of(const float* logs, const double
 }
 
 }  // namespace
+}  // namespace regard
 
 extern "C" {
 
 // In place, for each of R rows.
 void regard_log_softmax(float* x, int64_t R, int64_t W) {
-  for (int64_t row = 0; row < R; ++row) log_softmax(x + row * W, W);
+  for (int64_t row = 0; row < R; ++row) regard::log_softmax(x + row * W, W);
 }
 
 // The k highest totals of a row's score and a word's, best first, and where they are: row · W + word.
 void regard_best(const float* logs, const double* scores, int64_t B, int64_t N, int64_t W, int64_t k, double* totals,
                  int64_t* places) {
   for (int64_t b = 0; b < B; ++b) {
-    Best best{totals + b * k, places + b * k, k, 0};
-    best_of(logs + b * N * W, scores + b * N, N, W, best);
+    regard::Best best{totals + b * k, places + b * k, k, 0};
+    regard::best_of(logs + b * N * W, scores + b * N, N, W, best);
     for (; best.count < k; ++best.count) {  // where there are not so many, what is left counts for nothing
       best.totals[best.count] = -std::numeric_limits<double>::infinity();
       best.places[best.count] = 0;

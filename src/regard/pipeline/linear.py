@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from ctypes import byref
 from typing import Any, Literal
 
 import torch
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import InputError
+from regard.native import Linear as LinearPointers
 from regard.native import kernels
 
 Precision = Literal["float", "int8"]
@@ -17,7 +19,6 @@ Linear = Callable[[Tensor], Tensor]
 """From (R, D) to (R, X)."""
 
 _FEW = 48  # rows, up to which starting a product costs more than what it does for each
-_WIDE = 2048  # outputs, from which on a product does not fit into the nearer caches
 
 
 def packed_linear(parts: list[nn.Linear], precision: Precision) -> Linear:
@@ -67,23 +68,19 @@ class NativeByteLinear:
         self._sums_X = torch.empty(self._X, dtype=torch.int32)
         library.regard_pack(bytes_XD.data_ptr(), self._X, self._D, self._packed.data_ptr(), self._sums_X.data_ptr())
         self._bias_X = None if bias_X is None else bias_X.contiguous().clone()
-        # With many rows and many outputs, torch's library is better at keeping both in the caches.
-        self._wide = ByteLinear(weight_XD, bias_X) if self._X > _WIDE else None
-        # Pointers, asked for once: these tensors stay where they are.
-        self._weights = tuple(x.data_ptr() for x in (self._packed, self._scales_X, self._sums_X))
-        self._bias = None if self._bias_X is None else self._bias_X.data_ptr()
+        weights = (x.data_ptr() for x in (self._packed, self._scales_X, self._sums_X))
+        bias = None if self._bias_X is None else self._bias_X.data_ptr()
+        self.pointers = LinearPointers(*weights, bias, self._X, self._D)
+        """To what is kept here, which stays where it is."""
 
     def __call__(self, x_RD: Tensor) -> Tensor:
         """Multiply."""
         if x_RD.dtype != torch.float32:
             raise InputError(f"bytes are computed from float32; the model is {x_RD.dtype}: precision must be float")
         R = x_RD.size(0)
-        if self._wide is not None and R > _FEW:
-            return self._wide(x_RD)
         x_RD = x_RD.contiguous()
         y_RX = torch.empty(R, self._X)
-        threads = torch.get_num_threads()
-        self._multiply(x_RD.data_ptr(), R, self._D, *self._weights, self._bias, self._X, threads, y_RX.data_ptr())
+        self._multiply(byref(self.pointers), x_RD.data_ptr(), R, torch.get_num_threads(), y_RX.data_ptr())
         return y_RX
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard import Transformer, TransformerConfig
 from regard.errors import InputError
+from regard.native import kernels
 from regard.pipeline.engine import Decoding, Engine
 from tests.strategies import VOCAB, configs, model_of, tokens
 
@@ -73,6 +74,72 @@ def test_any_course_of_a_search_gives_the_logits_of_the_forward_pass(
         if len(kept) < len(live) and int(pick(0, 2)):
             decoding.keep(kept)
             live = [live[place] for place in kept]
+
+
+@pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
+@settings(max_examples=120, deadline=None)
+@given(with_decoder.filter(lambda config: config.norm_eps > 1e-6), st.integers(1, 3), st.randoms(use_true_random=False))
+@torch.no_grad()
+def test_kernels_give_what_the_packed_layers_give(config: TransformerConfig, N: int, random: object) -> None:
+    model = model_of(config.model_copy(update={"bos_id": 1, "eos_id": 2}), dtype=torch.float32)
+    draw = torch.Generator().manual_seed(int(random.getrandbits(30)))  # type: ignore[attr-defined]
+    sources = [tokens(1, 1 + 3 * number % 10, config.source_size)[0].tolist() for number in range(6)]
+    engine = Engine(model, "int8")
+    assert engine.fast_decoder is not None
+    by_kernels = Decoding(engine, sources, N)
+    slow = Engine(model, "int8")
+    slow.fast_decoder = slow._fast_encoder = None
+    by_packed = Decoding(slow, sources, N)
+    differences: list[float] = []
+
+    def check(found: Tensor, expected: Tensor) -> None:
+        difference = (found - expected).abs().max() / expected.abs().max()
+        # A number that lies between two bytes may be rounded to either, and its row is then another by that much.
+        assert difference < 0.2
+        differences.append(float(difference))
+
+    for first, count in ((0, 2), (2, 1), (3, 3)):
+        numbers = range(first, first + count)
+        check(by_kernels.admit(numbers), by_packed.admit(numbers))
+        for _ in range(4):
+            B = by_kernels._state.count
+            words_BN = torch.randint(1, VOCAB, (B, N), generator=draw)
+            check(by_kernels.step(words_BN), by_packed.step(words_BN))
+            parents_BN = torch.randint(0, N, (B, N), generator=draw)
+            kept = torch.randperm(B, generator=draw)[: max(1, B - 1)].tolist()
+            for decoding in (by_kernels, by_packed):
+                decoding.reorder(parents_BN)
+                decoding.keep(kept)
+    assert min(differences) < 1e-4
+
+
+@pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
+@torch.no_grad()
+def test_kernels_compute_each_sentence_by_itself_with_any_number_of_threads() -> None:
+    config = TransformerConfig.preset("small", vocab_size=500, bos_id=1, eos_id=2, encoder_layers=2, decoder_layers=2)
+    torch.manual_seed(0)
+    engine = Engine(Transformer(config).eval(), "int8")
+    sources = [tokens(1, 3 + 7 * number % 40, 500)[0].tolist() for number in range(30)]
+    words_BN = tokens(30, 3, 500)
+    torch.set_num_threads(3)
+    together = Decoding(engine, sources, 3)
+    first_BW, second_BNW = together.admit(range(30)), together.step(words_BN)
+    torch.set_num_threads(1)
+    for number in range(30):
+        alone = Decoding(engine, sources, 3)
+        assert alone.admit([number])[0].equal(first_BW[number])
+        assert alone.step(words_BN[number : number + 1])[0].equal(second_BNW[number])
+
+
+@pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
+@torch.no_grad()
+def test_what_is_not_a_number_goes_through_all_kernels() -> None:
+    config = TransformerConfig.preset("tiny", vocab_size=30, bos_id=1, eos_id=2)
+    for name in ("encoder.layers.0.self_attention.key", "decoder.layers.1.self_attention.value"):
+        torch.manual_seed(0)
+        model = Transformer(config).eval()
+        model.get_parameter(f"{name}.bias")[0] = torch.nan
+        assert Decoding(Engine(model, "int8"), [[5, 6, 2]], 2).admit([0]).isnan().all()
 
 
 def test_bytes_come_close_and_rows_do_not_see_each_other() -> None:

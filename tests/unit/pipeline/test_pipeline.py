@@ -212,4 +212,4 @@ def test_the_cache_is_not_as_large_as_what_never_comes_together() -> None:
     events = search(decoding, requests, SearchSettings(beam=1), end=2, never=[0, 1], slots=lambda n: 300 if n else 1)
     with torch.no_grad():
         assert len(list(events)) == len(sources)
-    assert decoding._past[0].size(1) <= 64
+    assert decoding._state.past[0].size(1) <= 64

@@ -1,0 +1,166 @@
+"""The packed layers in one call of the package's own kernels: nothing of Python or torch between their parts."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from regard.native import Linear as LinearPointers
+from regard.native import kernels
+from regard.pipeline.linear import Linear, NativeByteLinear
+from regard.pipeline.packed import PackedHeads, PackedLayer, PackedNorm, PackedStack
+from regard.pipeline.state import State
+
+_ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "swiglu": 3, "geglu": 1}
+
+
+class _Norm(ctypes.Structure):
+    _fields_ = (
+        ("weight", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("eps", ctypes.c_float),
+        ("centred", ctypes.c_int32),
+    )
+
+
+class _Heads(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("count", "key_value_count", "d_k", "d_v"))
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = (
+        *((name, _Heads) for name in ("heads", "source_heads")),
+        *((name, _Norm) for name in ("first", "second", "third")),
+        *(
+            (name, LinearPointers)
+            for name in ("query_key_value", "output", "source_query", "source_output", "expand", "contract")
+        ),
+        *((name, ctypes.c_int32) for name in ("norm_before", "looks_at_source", "activation", "gated")),
+    )
+
+
+class _Stack(ctypes.Structure):
+    _fields_ = (
+        ("layers", ctypes.POINTER(_Layer)),
+        ("count", ctypes.c_int64),
+        ("D", ctypes.c_int64),
+        ("final", ctypes.POINTER(_Norm)),
+    )
+
+
+class _Decoding(ctypes.Structure):
+    _fields_ = (
+        ("past", ctypes.POINTER(ctypes.c_void_p)),
+        ("writers", ctypes.c_void_p),
+        ("positions", ctypes.c_void_p),
+        ("rows", ctypes.c_int64),
+        ("room", ctypes.c_int64),
+        ("source", ctypes.POINTER(ctypes.c_void_p)),
+        ("source_lengths", ctypes.c_void_p),
+        ("source_room", ctypes.c_int64),
+    )
+
+
+class _NoKernelError(Exception):
+    """There is no kernel for a part of the model."""
+
+
+class NativeStack:
+    """The layers of an encoder or of a decoder, with weights in bytes, by kernels."""
+
+    def __init__(self, stack: PackedStack) -> None:
+        library = kernels()
+        if library is None or not stack.layers:
+            raise _NoKernelError
+        self._library = library
+        self._stack = stack  # whose tensors the pointers below point to
+        self._kept: list[Any] = [(_Layer * len(stack.layers))(*map(_layer, stack.layers))]
+        final = None
+        if stack.final_norm is not None:
+            self._kept.append(_norm(stack.final_norm))
+            final = ctypes.pointer(self._kept[1])
+        self._pointers = _Stack(self._kept[0], len(stack.layers), stack.layers[0].d_model, final)
+
+    @classmethod
+    def of(cls, stack: PackedStack) -> Self | None:
+        """Give these layers by kernels, or nothing where there are none for some of them."""
+        try:
+            return cls(stack)
+        except _NoKernelError:
+            return None
+
+    def encode(self, x_RD: Tensor, lengths_B: Tensor) -> Tensor:
+        """Give the states of sentences of these lengths, whose rows come one after the other."""
+        x_RD = x_RD.contiguous()
+        starts = torch.zeros(lengths_B.size(0) + 1, dtype=torch.int64)
+        torch.cumsum(lengths_B, 0, out=starts[1:])
+        self._library.regard_encode(
+            ctypes.byref(self._pointers), x_RD.data_ptr(), starts.data_ptr(), lengths_B.size(0), torch.get_num_threads()
+        )
+        return x_RD
+
+    def step(self, x_RD: Tensor, state: State, places: slice, rows: int, record: list[Tensor] | None = None) -> Tensor:
+        """Take the first rows of each sentence at these places one position further; give their states."""
+        assert record is None, "kernels do not record what they attend to"
+        x_RD = x_RD.contiguous()
+        first, B = places.start, places.stop - places.start
+        now = _Decoding(
+            _pointers(state.past, first),
+            state.writers_BNT[first:].data_ptr(),
+            state.positions_B[first:].data_ptr(),
+            state.rows,
+            state.writers_BNT.size(2),
+            _pointers(state.source, first),
+            state.source_lengths_B[first:].data_ptr(),
+            state.source[0].size(1) if state.source else 0,
+        )
+        self._library.regard_step(
+            ctypes.byref(self._pointers), ctypes.byref(now), B, rows, torch.get_num_threads(), x_RD.data_ptr()
+        )
+        return x_RD
+
+
+def _pointers(tensors: Sequence[Tensor], first: int) -> Any:
+    return (ctypes.c_void_p * len(tensors))(*(tensor[first:].data_ptr() for tensor in tensors))
+
+
+def _layer(layer: PackedLayer) -> _Layer:
+    forward = layer.feed_forward
+    found = _Layer(
+        heads=_heads(layer.past),
+        first=_norm(layer.first.norm),
+        third=_norm(layer.third.norm),
+        query_key_value=_linear(layer.past.together),
+        output=_linear(layer.past.output),
+        expand=_linear(forward.expand),
+        contract=_linear(forward.contract),
+        norm_before=layer.first.before,
+        looks_at_source=layer.source is not None,
+        activation=_ACTIVATIONS[forward.activation],
+        gated=forward.gated,
+    )
+    if layer.source is not None and layer.second is not None:
+        found.source_heads = _heads(layer.source)
+        found.second = _norm(layer.second.norm)
+        found.source_query, found.source_output = _linear(layer.source.query), _linear(layer.source.output)
+    return found
+
+
+def _heads(heads: PackedHeads) -> _Heads:
+    layer = heads.layer
+    return _Heads(layer.num_heads, layer.num_kv_heads, layer.d_k, layer.d_v)
+
+
+def _norm(norm: PackedNorm) -> _Norm:
+    if norm.eps == 0.0 or norm.weight_D.dtype != torch.float32:
+        raise _NoKernelError
+    bias = None if norm.bias_D is None else norm.bias_D.data_ptr()
+    return _Norm(norm.weight_D.data_ptr(), bias, norm.eps, norm.bias_D is not None)
+
+
+def _linear(linear: Linear | None) -> LinearPointers:
+    if not isinstance(linear, NativeByteLinear):
+        raise _NoKernelError
+    return linear.pointers

@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import InputError
@@ -52,14 +55,14 @@ class Engine:
             return self._fast_encoder.encode(x_BSD[real_BS], real_BS.sum(1)), real_BS
         return self.encoder.encode(x_BSD, real_BS)[real_BS], real_BS
 
-    def embed(self, tokens_BN: Tensor, positions_B: Tensor) -> Tensor:
+    def embed(self, tokens_BN: Tensor, positions_B: NDArray[np.int64]) -> Tensor:
         """Give the input (R, D) of the decoder for one token in each row."""
         assert self.model.target_embedding is not None
         embedding = self.model.target_embedding
         B, N = tokens_BN.shape
-        x_BND: Tensor = embedding.tokens(tokens_BN)
+        x_BND = F.embedding(tokens_BN, embedding.tokens.weight).mul_(embedding.tokens.scale)
         if embedding.positions is not None:
-            x_BND = x_BND + embedding.positions(positions_B[:, None], int(positions_B.max()) + 1)
+            x_BND += embedding.positions(torch.from_numpy(positions_B), int(positions_B.max()) + 1)[:, None]
         if embedding.norm is not None:
             x_BND = embedding.norm(x_BND)
         return x_BND.view(B * N, -1)
@@ -126,7 +129,7 @@ class Decoding:
         assert self._attention_BNS is not None, "attention was not asked for"
         return self._attention_BNS
 
-    def reorder(self, parents_BN: Tensor) -> None:
+    def reorder(self, parents_BN: NDArray[np.int64]) -> None:
         """Let each row go on from another row of its sentence: its past is now that row's."""
         self._state.reorder(parents_BN)
 

@@ -108,12 +108,12 @@ class NativeStack:
         first, B = places.start, places.stop - places.start
         now = _Decoding(
             _pointers(state.past, first),
-            state.writers_BNT[first:].data_ptr(),
-            state.positions_B[first:].data_ptr(),
+            state.writers_BNT[first:].ctypes.data,
+            state.positions_B[first:].ctypes.data,
             state.rows,
-            state.writers_BNT.size(2),
+            state.writers_BNT.shape[2],
             _pointers(state.source, first),
-            state.source_lengths_B[first:].data_ptr(),
+            state.source_lengths_B[first:].ctypes.data,
             state.source[0].size(1) if state.source else 0,
         )
         self._library.regard_step(
@@ -123,7 +123,8 @@ class NativeStack:
 
 
 def _pointers(tensors: Sequence[Tensor], first: int) -> Any:
-    return (ctypes.c_void_p * len(tensors))(*(tensor[first:].data_ptr() for tensor in tensors))
+    starts = (tensor.data_ptr() + 4 * first * tensor.stride(0) for tensor in tensors)
+    return (ctypes.c_void_p * len(tensors))(*starts)
 
 
 def _layer(layer: PackedLayer) -> _Layer:

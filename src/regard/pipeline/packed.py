@@ -169,14 +169,15 @@ class PackedStack:
         A `record` is given each layer's weights (B, N, S) over the source, the mean of its heads.
         """
         B, N = places.stop - places.start, state.rows
-        positions_B, own_N = state.positions_B[places], torch.arange(rows)
         T = state.length
-        written_BNTN = state.writers_BNT[places, :rows, :T, None] == torch.arange(N)
+        written_BNTN = torch.from_numpy(state.writers_BNT[places, :rows, :T])[..., None] == torch.arange(N)
         mask_B1NS = _additive(written_BNTN, x_RD.dtype).view(B, 1, rows, T * N)
-        room = state.writers_BNT.size(2)
-        at_R = ((torch.arange(places.start, places.stop) * room + positions_B)[:, None] * N + own_N).view(-1)
+        now_B = torch.arange(places.start, places.stop) * state.writers_BNT.shape[2]
+        now_B += torch.from_numpy(state.positions_B[places])
+        at_R = (now_B[:, None] * N + torch.arange(rows)).view(-1)
         S = state.source_length
-        source_mask = _additive(torch.arange(S) < state.source_lengths_B[places, None], x_RD.dtype)[:, None, None]
+        lengths_B1 = torch.from_numpy(state.source_lengths_B[places, None])
+        source_mask = _additive(torch.arange(S) < lengths_B1, x_RD.dtype)[:, None, None]
         for index, layer in enumerate(self.layers):
             look_back = _looking_back(layer.past, state.past[index], at_R, places, mask_B1NS)
             look_at_source = None

@@ -47,7 +47,7 @@ class Decoder(Protocol):
     def attention(self) -> Tensor:
         """Give what the last step attended to in the source, (B, N, S); if it let sentences in, (B, 1, S) of these."""
 
-    def reorder(self, parents_BN: Tensor) -> None:
+    def reorder(self, parents_BN: Ints) -> None:
         """Let each row go on from another row of its sentence."""
 
     def keep(self, places: Sequence[int]) -> None:
@@ -93,7 +93,7 @@ def search(
             logs_BNW = log_probabilities(decoder.step(torch.from_numpy(beams.last_BN)))
             parents_BN = _advance(beams, logs_BNW, decoder, rules, end)
             if settings.rows > 1 and not settings.sample:
-                decoder.reorder(torch.from_numpy(parents_BN))
+                decoder.reorder(parents_BN)
         if stream:
             yield from _settled(beams)
         yield from _let_go(decoder, beams)

@@ -39,7 +39,8 @@ def test_any_course_of_a_search_gives_the_logits_of_the_forward_pass(
         return torch.randint(low, high, size, generator=draw)
 
     def check(found: Tensor, expected: Tensor) -> None:
-        tolerance = (1e-5 if dtype == torch.float32 else 1e-12) * max(1.0, float(expected.abs().max()))
+        # Norms with hardly any ε over eight numbers make much of what floats round away; doubles show that it is that.
+        tolerance = (1e-4 if dtype == torch.float32 else 1e-12) * max(1.0, float(expected.abs().max()))
         assert (found - expected).abs().max() <= tolerance
 
     sources = [tokens(1, int(pick(1, 9)), config.source_size)[0].tolist() for _ in range(7)]
@@ -65,7 +66,7 @@ def test_any_course_of_a_search_gives_the_logits_of_the_forward_pass(
         if model.encoder is not None:
             assert torch.allclose(decoding.attention().sum(-1), torch.ones(len(live), N, dtype=dtype))
         parents_BN = pick(0, N, (len(live), N))
-        decoding.reorder(parents_BN)
+        decoding.reorder(parents_BN.numpy())
         live = [
             (number, [list(rows[parent]) for parent in parents])
             for (number, rows), parents in zip(live, parents_BN.tolist(), strict=True)
@@ -108,7 +109,7 @@ def test_kernels_give_what_the_packed_layers_give(config: TransformerConfig, N: 
             parents_BN = torch.randint(0, N, (B, N), generator=draw)
             kept = torch.randperm(B, generator=draw)[: max(1, B - 1)].tolist()
             for decoding in (by_kernels, by_packed):
-                decoding.reorder(parents_BN)
+                decoding.reorder(parents_BN.numpy())
                 decoding.keep(kept)
     assert min(differences) < 1e-4
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.search import Finished, Hypothesis, Request, SearchSettings, search
@@ -39,7 +41,7 @@ class Toy:
         at = [[(len(seen) - 1) % 4 for seen in rows] for _, rows in live]
         return torch.nn.functional.one_hot(torch.tensor(at), 4) * 0.8 + 0.05
 
-    def reorder(self, parents_BN: Tensor) -> None:
+    def reorder(self, parents_BN: NDArray[np.int64]) -> None:
         self.live = [
             (sentence, [rows[parent] for parent in parents.tolist()])
             for (sentence, rows), parents in zip(self.live, parents_BN, strict=True)

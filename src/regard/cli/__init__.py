@@ -1,5 +1,6 @@
 """The command line: one file a verb. torch is imported only when a verb runs."""
 
+import gc
 import io
 import sys
 from typing import NoReturn
@@ -10,6 +11,7 @@ from regard.errors import RegardError
 
 def main() -> NoReturn:
     """Run the command line; what goes wrong is one sentence on standard error and an exit code."""
+    gc.set_threshold(100_000)  # importing torch makes many objects, and looking for garbage among them a tenth slower
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to stop

@@ -4,9 +4,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 _QUIET = 3.0  # seconds before anything is shown: short work needs no bar
 _BETWEEN = 30.0  # seconds between two lines
@@ -15,7 +16,7 @@ _BETWEEN = 30.0  # seconds between two lines
 class Moved:
     """What is done of a work."""
 
-    def __init__(self, total: int | None, done: int, bar: Progress | None) -> None:
+    def __init__(self, total: int | None, done: int, bar: "Progress | None") -> None:
         self.total, self.done = total, done
         self._began = self._said = time.monotonic()
         self._first = done
@@ -42,11 +43,14 @@ class Moved:
 @contextmanager
 def progress(total: int | None, *, done: int = 0) -> Iterator[Moved]:
     """Follow a work of so many lines, as far as that is known."""
-    console = Console(stderr=True, highlight=False)
     # Where the output goes to the same terminal, a bar would be drawn over it.
-    if not console.is_terminal or (total is None and sys.stdout.isatty()):
+    if not sys.stderr.isatty() or (total is None and sys.stdout.isatty()):
         yield Moved(total, done, None)
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True, highlight=False)
     columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True)
     try:

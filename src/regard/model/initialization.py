@@ -1,6 +1,10 @@
 """The weights that training starts from, chosen so that deep stacks train from the first step."""
 
-from torch import nn
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from regard.layers import Decoder, Encoder, FeedForward, MultiHeadAttention
 
@@ -18,6 +22,20 @@ def initialize(model: nn.Module) -> None:
             branches = [m for m in stack.modules() if isinstance(m, MultiHeadAttention | FeedForward)]
             for branch in branches:
                 _draw(branch, residual_gain=len(branches) ** -0.5)
+
+
+class Undrawn(TorchFunctionMode):
+    """A context in which nothing is drawn: for parameters that are all read from a file next."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Leave what would be drawn as it is in memory."""
+        kwargs = kwargs or {}
+        # Some functions of nn.init come here themselves, of others what they call.
+        if getattr(func, "__module__", None) == nn.init.__name__ or func in (Tensor.uniform_, Tensor.normal_):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
 
 
 def _draw(branch: MultiHeadAttention | FeedForward, residual_gain: float) -> None:

@@ -14,7 +14,7 @@ from regard.model.build import build_decoder, build_embedding, build_encoder, bu
 from regard.model.config import TransformerConfig
 from regard.model.describe import describe
 from regard.model.directory import common_type, load_tensors, read_model_directory, write_model_directory
-from regard.model.initialization import initialize
+from regard.model.initialization import Undrawn, initialize
 from regard.ops import Mask, padding_mask
 from regard.ops.masks import as_mask
 
@@ -162,7 +162,7 @@ class Transformer(nn.Module):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a model directory, ready to use: in evaluation mode, in the widest precision it was saved in."""
         config, tensors = read_model_directory(Path(path))
-        with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten, so nobody's seed pays for it
+        with Undrawn():
             model = cls(config).to(common_type(tensors, source=path))
         load_tensors(model, tensors, source=path)
         return model.eval()

@@ -4,12 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-slow check format docs bench bench-model bench-training bench-decode bench-encoding clean
+.PHONY: help demo test test-slow check format docs bench bench-model bench-training bench-decode bench-exports bench-encoding clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/regard/native/*.cpp)
+$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/regard/native/*.?pp)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "regard needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
@@ -38,7 +38,7 @@ format: $(READY)  ## put the format right
 docs: $(READY)  ## draw the pictures of the documentation
 	$(BIN)/python docs/pictures.py
 
-bench: bench-model bench-training bench-decode bench-encoding  ## all benchmarks, results into benchmarks/results
+bench: bench-model bench-training bench-decode bench-exports bench-encoding  ## all benchmarks, results into benchmarks/results
 
 bench-model: $(READY)  ## a training step and attention, beside torch's and Hugging Face's
 	$(BIN)/python -m benchmarks.model
@@ -49,6 +49,10 @@ bench-training: $(READY)  ## target tokens a second, beside torch, Hugging Face,
 bench-decode: $(READY)  ## translating, beside CTranslate2, Hugging Face and Joey NMT; DATA=test.tsv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ctranslate2]'
 	$(BIN)/python -m benchmarks.decoding $(or $(DATA),$(error give DATA=test.tsv, English and German with a tab between)) $(MODELS)
+
+bench-exports: $(READY)  ## the model of the package in other runtimes; DATA=test.tsv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ctranslate2,onnx]'
+	$(BIN)/python -m benchmarks.exports $(or $(DATA),$(error give DATA=test.tsv, English and German with a tab between))
 
 bench-encoding: $(READY)  ## corpora into token shards, beside the tokenizers library; DATA=FILE.tsv
 	$(BIN)/python -m benchmarks.encoding $(DATA)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,6 +18,7 @@ from regard.model import TransformerConfig
 from regard.pipeline import Pipeline
 
 _BATCH = 32
+_STEPS = 64
 
 
 def write_ctranslate2(pipeline: Pipeline, path: Path, quantized: bool) -> None:
@@ -47,8 +49,29 @@ def write_ctranslate2(pipeline: Pipeline, path: Path, quantized: bool) -> None:
     spec.config.decoder_start_token = spec.config.bos_token
     spec.config.add_source_eos = spec.config.add_source_bos = False
     spec.validate()
-    spec.optimize(quantization="int8" if quantized else None)
+    spec.optimize(quantization=None)
+    if quantized:
+        _round_weights(spec, specs.model_spec)
     spec.save(str(path))
+
+
+def _round_weights(spec: Any, library: Any) -> None:
+    """Round weights to bytes, not as CTranslate2's own converters do: to 64 steps on either side of zero, not 127.
+
+    Processors without VNNI add two products in 16 bits, where 2 · 255 · 127 does not fit; on those, 127 steps cost
+    more of a model's quality than they bring it elsewhere.
+    """
+
+    def round_one(layer: Any, name: str, value: Any) -> None:
+        key = name.rsplit("/", 1)[-1]
+        if not isinstance(value, library.Variable) or not hasattr(layer, f"{key}_scale"):
+            return
+        weight_XD = value.to("float32").numpy()
+        scale_X = np.float32(_STEPS) / np.maximum(np.abs(weight_XD).max(axis=1), 1e-12, dtype=np.float32)
+        setattr(layer, key, library.NumpyVariable(np.rint(weight_XD * scale_X[:, None]).astype(np.int8)))
+        setattr(layer, f"{key}_scale", library.NumpyVariable(scale_X))
+
+    library.visit_spec(spec, round_one)
 
 
 def _check(config: TransformerConfig) -> None:

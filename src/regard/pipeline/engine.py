@@ -35,8 +35,7 @@ class Engine:
         self.fast_decoder = NativeStack.of(self.decoder)
         """The same layers in one call of our own, where that can be had."""
         bias = model.output.bias
-        self.logits = packed_weight(model.output.weight.detach(), bias if bias is None else bias.detach(), precision)
-        """From the decoder's states (R, D) to (R, W)."""
+        self._output = packed_weight(model.output.weight.detach(), bias if bias is None else bias.detach(), precision)
         self.dtype = model.output.weight.dtype
 
     @property
@@ -66,6 +65,10 @@ class Engine:
         if embedding.norm is not None:
             x_BND = embedding.norm(x_BND)
         return x_BND.view(B * N, -1)
+
+    def logits(self, x_RD: Tensor) -> Tensor:
+        """Give the logits (R, W) of the decoder's states."""
+        return self._output(x_RD)
 
 
 class Decoding:

@@ -40,7 +40,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
     beside = path.with_name(f".{path.name}.writing-{os.getpid()}")
     try:
         yield beside
-        _flush_to_disk(beside)
+        _finish(beside)
         beside.replace(path)
         _flush_to_disk(path.parent)
     finally:
@@ -62,7 +62,7 @@ def replaced_files(directory: Path, *, last: str) -> Iterator[Path]:
         yield beside
         written = sorted(beside.iterdir(), key=lambda file: file.name == last)
         for file in written:
-            _flush_to_disk(file)
+            _finish(file)
         for file in written:
             file.replace(directory / file.name)
         made = False
@@ -82,11 +82,8 @@ def new_directory(path: Path) -> Iterator[Path]:
     try:
         yield beside
         for file in beside.iterdir():
-            _flush_to_disk(file)
-        _flush_to_disk(beside)
-        umask = os.umask(0)
-        os.umask(umask)
-        beside.chmod(0o777 & ~umask)  # a directory for the time being is its owner's alone
+            _finish(file)
+        _finish(beside)
         beside.rename(path)
         _flush_to_disk(path.parent)
     finally:
@@ -106,6 +103,14 @@ def space_for(size: int, directory: Path) -> Iterator[None]:
         if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
             raise NoSpaceError(message) from None
         raise
+
+
+def _finish(path: Path) -> None:
+    """Let those read it who may read what is new here, for what is made for the time being is its owner's alone."""
+    umask = os.umask(0)
+    os.umask(umask)
+    path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)
+    _flush_to_disk(path)
 
 
 def _flush_to_disk(path: Path) -> None:

@@ -16,6 +16,7 @@ from regard.cli.export import export
 from regard.cli.plot import plot
 from regard.cli.reproduce import reproduce
 from regard.cli.score import score
+from regard.cli.shortlist import shortlist
 from regard.cli.tokenizer import app as tokenizer
 from regard.cli.train import train
 from regard.cli.translate import translate
@@ -40,6 +41,7 @@ app.command()(explain)
 app.command()(describe)
 app.command()(convert)
 app.command()(export)
+app.command()(shortlist)
 app.add_typer(tokenizer, name="tokenizer")
 
 

@@ -3,7 +3,7 @@
 import math
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -34,6 +34,9 @@ def evaluate(
     source: Annotated[Path | None, typer.Option(help="A file of sources.", rich_help_panel=_FILES)] = None,
     reference: Annotated[Path | None, typer.Option(help="Their translations.", rich_help_panel=_FILES)] = None,
     to: Annotated[str | None, typer.Option(help="The language to write.", rich_help_panel=_FILES)] = None,
+    shortlist: Annotated[
+        bool | None, typer.Option("--shortlist/--all-words", help="Only likely words.", rich_help_panel=_FILES)
+    ] = None,
     bootstrap: Annotated[
         int | None, typer.Option(min=1, help="Draws for the intervals of 95 %; 1000.", rich_help_panel=_FILES)
     ] = None,
@@ -42,8 +45,8 @@ def evaluate(
     if model is not None:
         if source is None or reference is None or directory is not None or run is not None or metric is not None:
             raise InputError("--model goes with --source and --reference, and without a run or a metric")
-        _evaluate_files(model, source, reference, to, beam, bootstrap or 1000)
-    elif directory is None or any(option is not None for option in (source, reference, to, bootstrap)):
+        _evaluate_files(model, source, reference, to, {"beam": beam, "shortlist": shortlist}, bootstrap or 1000)
+    elif directory is None or any(option is not None for option in (source, reference, to, shortlist, bootstrap)):
         raise InputError("give the directory of a run, or --model with --source and --reference")
     else:
         _evaluate_run(directory, run or directory, metric, beam)
@@ -60,7 +63,7 @@ def _evaluate_run(directory: Path, run: Path, metric: Metric | None, beam: int |
 
 
 def _evaluate_files(
-    model: str, source: Path, reference: Path, to: str | None, beam: int | None, bootstrap: int
+    model: str, source: Path, reference: Path, to: str | None, changes: dict[str, Any], bootstrap: int
 ) -> None:
     from regard.cli.progress import progress
     from regard.pipeline import load
@@ -69,7 +72,6 @@ def _evaluate_files(
     from regard.text.corpora import read_lines
 
     pipeline = load(model)
-    changes = {} if beam is None else {"beam": beam}
     pipeline.check(to, changes)
     counts = {path: count_lines(path)[0] for path in (source, reference)}
     if counts[source] != counts[reference]:

@@ -48,6 +48,10 @@ def translate(
         bool | None,
         typer.Option("--early-stop/--full-stop", help="Stop at the likely best.", rich_help_panel=_SEARCH),
     ] = None,
+    shortlist: Annotated[
+        bool | None,
+        typer.Option("--shortlist/--all-words", help="Only likely words: faster.", rich_help_panel=_SEARCH),
+    ] = None,
     no_repeat: Annotated[
         int | None, typer.Option(help="No sequence of so many tokens twice.", rich_help_panel=_SEARCH)
     ] = None,
@@ -80,6 +84,7 @@ def translate(
         groups=groups,
         diversity=diversity,
         early_stop=early_stop,
+        shortlist=shortlist,
         no_repeat=no_repeat,
         min_length=min_length,
         sample=sample or None,

@@ -216,7 +216,8 @@ def _quantize(path: Path) -> None:
         whole = path / f"whole-{name}"
         (path / name).rename(whole)
         with _quietly():
-            quantize_dynamic(whole, path / name, per_channel=True, weight_type=QuantType.QInt8)
+            # In 7 bits: processors without VNNI add two products in 16 bits, which larger weights overflow.
+            quantize_dynamic(whole, path / name, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8)
         whole.unlink()
 
 

@@ -7,12 +7,14 @@ from pathlib import Path
 LIBRARY = Path(__file__).with_name("kernels.so")
 
 _SIZE, _POINTER, _INT = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int
-_VERSION = 3
+_VERSION = 4
 _SIGNATURES = {
     "regard_version": (_INT, []),
     "regard_level": (_INT, []),
     "regard_packed_size": (_SIZE, [_SIZE, _SIZE]),
     "regard_pack": (None, [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER]),
+    "regard_choose": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _POINTER, _POINTER, _POINTER]),
+    "regard_chosen": (None, [_POINTER, _POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _INT, _POINTER]),
     "regard_linear": (None, [_POINTER, _POINTER, _SIZE, _INT, _POINTER]),
     "regard_encode": (None, [_POINTER, _POINTER, _POINTER, _SIZE, _INT]),
     "regard_step": (None, [_POINTER, _POINTER, _SIZE, _SIZE, _INT, _POINTER]),

@@ -205,7 +205,7 @@ void multiply(const Linear& weights, const float* x, int64_t R, int threads, Byt
 extern "C" {
 
 // Changes with every change of what these functions take.
-int regard_version() { return 3; }
+int regard_version() { return 4; }
 
 // 0: this processor is not supported; 1: AVX2, where weights must not be larger than 64; 2: VNNI.
 int regard_level() {
@@ -229,6 +229,39 @@ void regard_pack(const int8_t* weights, int64_t X, int64_t D, int8_t* packed, in
       sums[x] += weights[x * D + d];
     }
   }
+}
+
+// Pack some of the outputs of a packed matrix by themselves.
+void regard_choose(const regard::Linear* all, const int32_t* outputs, int64_t count, int8_t* packed, float* scales,
+                   int32_t* sums, float* bias) {
+  using namespace regard;
+  const int64_t inputs = rounded_up(all->D, kInputs);
+  std::memset(packed, 0, regard_packed_size(count, all->D));
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t x = outputs[i];
+    const int8_t* from = all->packed + x / kLanes * inputs * kLanes + x % kLanes * kQuad;
+    int8_t* to = packed + i / kLanes * inputs * kLanes + i % kLanes * kQuad;
+    for (int64_t at = 0; at < inputs * kLanes; at += kQuad * kLanes) std::memcpy(to + at, from + at, kQuad);
+    scales[i] = all->scales[x];
+    sums[i] = all->sums[x];
+    if (bias) bias[i] = all->bias[x];
+  }
+}
+
+// For N rows of each of B sentences, the outputs that are chosen for it, each in its own place of W.
+void regard_chosen(const regard::Linear* chosen, const int32_t* const* outputs, const float* x, int64_t B, int64_t N,
+                   int64_t W, int threads, float* y) {
+  regard::in_parts(B, threads, [=](int64_t first, int64_t last) {
+    thread_local regard::ByteRows room;
+    thread_local std::vector<float> few;
+    for (int64_t b = first; b < last; ++b) {
+      const regard::Linear& weights = chosen[b];
+      if (static_cast<int64_t>(few.size()) < N * weights.X) few.resize(N * weights.X);
+      regard::multiply(weights, x + b * N * weights.D, N, 1, room, few.data());
+      for (int64_t n = 0; n < N; ++n)
+        for (int64_t i = 0; i < weights.X; ++i) y[(b * N + n) * W + outputs[b][i]] = few[n * weights.X + i];
+    }
+  });
 }
 
 void regard_linear(const regard::Linear* weights, const float* x, int64_t R, int threads, float* y) {

@@ -1,10 +1,12 @@
 """Sources in, the best targets out, in token numbers."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
 
+from regard.errors import InputError
 from regard.model import Transformer
 from regard.pipeline.engine import Decoding, Engine
 from regard.search import Event, Finished, Hypothesis, Request, SearchSettings, search
@@ -78,7 +80,15 @@ def decode_events(
     stream: bool = False,
 ) -> Iterator[Event]:
     """Give what a search finds, as it finds it."""
-    decoding = Decoding(engine, sources, settings.rows, attention=settings.coverage_penalty > 0.0)
+    words = None
+    if settings.shortlist:
+        if engine.shortlist is None:
+            raise InputError("the model has no shortlist; `regard shortlist` makes one")
+        words = [
+            engine.shortlist.words(source, [engine.end, *request.prefix, *chain(*request.required)])
+            for source, request in zip(sources, requests, strict=True)
+        ]
+    decoding = Decoding(engine, sources, settings.rows, attention=settings.coverage_penalty > 0.0, words=words)
     events = search(
         decoding,
         requests,

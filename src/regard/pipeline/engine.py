@@ -11,8 +11,10 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.model import Transformer
 from regard.pipeline.linear import Precision, packed_weight
+from regard.pipeline.listed import ListedOutput, Words
 from regard.pipeline.native_stack import NativeStack
 from regard.pipeline.packed import PackedStack
+from regard.pipeline.shortlist import Shortlist
 from regard.pipeline.state import State
 from regard.text import padded
 
@@ -22,11 +24,11 @@ _READ = 32  # sources that are encoded at once
 class Engine:
     """A model ready to decode; what is being decoded is in a `Decoding` of it."""
 
-    def __init__(self, model: Transformer, precision: Precision = "float") -> None:
+    def __init__(self, model: Transformer, precision: Precision = "float", shortlist: Shortlist | None = None) -> None:
         config = model.config
         if config.kind == "encoder-only" or config.bos_id is None or config.eos_id is None:
             raise InputError("the model's config has no decoder, or no bos_id and eos_id; a search needs all of them")
-        self.config, self.model, self.precision = config, model, precision
+        self.config, self.model, self.precision, self.shortlist = config, model, precision, shortlist
         self.start, self.end = config.bos_id, config.eos_id
         self.encoder = None if model.encoder is None else PackedStack(model.encoder, precision)
         assert model.decoder is not None
@@ -35,7 +37,7 @@ class Engine:
         self.fast_decoder = NativeStack.of(self.decoder)
         """The same layers in one call of our own, where that can be had."""
         bias = model.output.bias
-        self._output = packed_weight(model.output.weight.detach(), bias if bias is None else bias.detach(), precision)
+        self.output = packed_weight(model.output.weight.detach(), bias if bias is None else bias.detach(), precision)
         self.dtype = model.output.weight.dtype
 
     @property
@@ -68,14 +70,24 @@ class Engine:
 
     def logits(self, x_RD: Tensor) -> Tensor:
         """Give the logits (R, W) of the decoder's states."""
-        return self._output(x_RD)
+        return self.output(x_RD)
 
 
 class Decoding:
     """Sentences that are being decoded, N rows each."""
 
-    def __init__(self, engine: Engine, sources: Sequence[Sequence[int]], rows: int, *, attention: bool = False) -> None:
-        self._engine, self._sources = engine, sources
+    def __init__(
+        self,
+        engine: Engine,
+        sources: Sequence[Sequence[int]],
+        rows: int,
+        *,
+        attention: bool = False,
+        words: Sequence[Words] | None = None,
+    ) -> None:
+        """Get ready for sources; `words` are those that each may become, or all."""
+        self._engine, self._sources, self._words = engine, sources, words
+        self._listed = None if words is None else ListedOutput(engine.output, engine.config.vocab_size)
         self._attention_BNS: Tensor | None = None
         # The weights themselves are something that only the packed layers can give.
         self._wants_attention = attention
@@ -97,7 +109,9 @@ class Decoding:
         state.writers_BNT[places, :, 0] = 0
         x_RD = self._step(x_RD, places, 1)
         state.positions_B[places] = 1
-        return engine.logits(x_RD)
+        if self._listed is not None and self._words is not None:
+            self._listed.admit([self._words[number] for number in numbers])
+        return self._logits(x_RD, places)
 
     def _read(self, sources: Sequence[Sequence[int]], before: int) -> None:
         """Encode sources, and project them for each layer: a few at a time, so that short ones are not padded much."""
@@ -119,13 +133,16 @@ class Decoding:
         x_RD = self._engine.embed(tokens_BN, self._state.positions_B)
         x_RD = self._step(x_RD, slice(0, B), N)
         self._state.end_step()
-        return self._engine.logits(x_RD).view(B, N, -1)
+        return self._logits(x_RD, slice(0, B)).view(B, N, -1)
 
     def _step(self, x_RD: Tensor, places: slice, rows: int) -> Tensor:
         record: list[Tensor] | None = [] if self._wants_attention else None
         x_RD = self._layers.step(x_RD, self._state, places, rows, record)
         self._attention_BNS = record[-1] if record else None
         return x_RD
+
+    def _logits(self, x_RD: Tensor, places: slice) -> Tensor:
+        return self._engine.logits(x_RD) if self._listed is None else self._listed(x_RD, places)
 
     def attention(self) -> Tensor:
         """Give what the last step attended to in the source, the mean of the heads of the last layer: (B, N, S)."""
@@ -139,3 +156,5 @@ class Decoding:
     def keep(self, places: Sequence[int]) -> None:
         """Keep the sentences at these places, in this order."""
         self._state.keep(places)
+        if self._listed is not None:
+            self._listed.keep(places)

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from ctypes import byref
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.errors import InputError
@@ -51,6 +53,16 @@ def _weight_steps() -> int:
     return 127 if torch.cpu._is_vnni_supported() else 64
 
 
+class ChosenOutputs:
+    """Some of the outputs of a packed matrix, packed by themselves; for kernels alone."""
+
+    def __init__(self, packed: Tensor, scales_X: Tensor, sums_X: Tensor, bias_X: Tensor | None, D: int) -> None:
+        self._kept = (packed, scales_X, sums_X, bias_X)
+        pointers = (None if tensor is None else tensor.data_ptr() for tensor in self._kept)
+        self.pointers = LinearPointers(*pointers, scales_X.size(0), D)
+        """To what is kept here, which stays where it is."""
+
+
 class NativeByteLinear:
     """xWᵀ + b with weights and inputs rounded to bytes, by the package's own kernel: one pass from floats to floats.
 
@@ -72,6 +84,19 @@ class NativeByteLinear:
         bias = None if self._bias_X is None else self._bias_X.data_ptr()
         self.pointers = LinearPointers(*weights, bias, self._X, self._D)
         """To what is kept here, which stays where it is."""
+
+    def chosen(self, outputs: NDArray[np.int32]) -> ChosenOutputs:
+        """Give some of the outputs by themselves."""
+        library = kernels()
+        assert library is not None
+        count = len(outputs)
+        packed = torch.empty(library.regard_packed_size(count, self._D), dtype=torch.int8)
+        scales_X, sums_X = torch.empty(count), torch.empty(count, dtype=torch.int32)
+        bias_X = None if self._bias_X is None else torch.empty(count)
+        to = (packed, scales_X, sums_X, bias_X)
+        pointers = (None if tensor is None else tensor.data_ptr() for tensor in to)
+        library.regard_choose(byref(self.pointers), outputs.ctypes.data, count, *pointers)
+        return ChosenOutputs(packed, scales_X, sums_X, bias_X, self._D)
 
     def __call__(self, x_RD: Tensor) -> Tensor:
         """Multiply."""

@@ -17,6 +17,7 @@ from regard.model.directory import CONFIG_FILE
 from regard.pipeline.decoding import decode_events, decode_requests, default_limit
 from regard.pipeline.engine import Engine
 from regard.pipeline.linear import Precision, bytes_are_fast
+from regard.pipeline.shortlist import SHORTLIST, Shortlist
 from regard.pipeline.translation import CrossAttention, Part, Translation, Wishes, on_one_line, put_together
 from regard.search import Hypothesis, Request, SearchSettings, Settled
 from regard.text import Tokenizer, padded
@@ -39,6 +40,7 @@ class Pipeline:
         *,
         settings: SearchSettings | None = None,
         precision: Literal["auto", "float", "int8"] = "auto",
+        shortlist: Shortlist | None = None,
         path: Path | None = None,
     ) -> None:
         if model.config.kind != "encoder-decoder":
@@ -55,7 +57,7 @@ class Pipeline:
         if precision == "auto":
             precision = "int8" if bytes_are_fast() and model.output.weight.dtype == torch.float32 else "float"
         self.precision: Precision = precision
-        self._engine = Engine(model, self.precision)
+        self._engine = Engine(model, self.precision, shortlist)
 
     @classmethod
     def load(cls, path: Path, precision: Literal["auto", "float", "int8"] = "auto") -> Self:
@@ -64,7 +66,15 @@ class Pipeline:
         source, target = load_tokenizers(path)
         settings = read_settings(path / GENERATION) if (path / GENERATION).exists() else SearchSettings()
         kept = model if model.output.weight.dtype == torch.float64 else model.float()
-        return cls(kept, source, target, settings=settings, precision=precision, path=path)
+        shortlist = None
+        if (path / SHORTLIST).exists():
+            shortlist = Shortlist.load(path / SHORTLIST, source.vocab_size, target.vocab_size)
+        return cls(kept, source, target, settings=settings, precision=precision, shortlist=shortlist, path=path)
+
+    @property
+    def shortlist(self) -> Shortlist | None:
+        """Which target tokens may come of which source tokens, where the model has that."""
+        return self._engine.shortlist
 
     @property
     def languages(self) -> list[str]:
@@ -83,8 +93,9 @@ class Pipeline:
 
     def check(self, to: str | None, changes: dict[str, Any]) -> None:
         """Raise an `InputError` or a `ConfigError` where a language or settings cannot be had, before any work."""
-        self._tag(to)
-        self.with_changes(changes)
+        self.tag(to)
+        if self.with_changes(changes).shortlist and self.shortlist is None:
+            raise InputError("the model has no shortlist; `regard shortlist` makes one")
 
     @overload
     def translate(self, texts: str, **options: Any) -> Translation: ...
@@ -196,8 +207,8 @@ class Pipeline:
 
     def encoded(self, text: str, to: str | None) -> list[int]:
         """Give the source tokens of a text: its language's tag, the text, its end."""
-        end = self.source_end
-        return [*self._tag(to), *self.source.encode(text), end]
+        tag = self.tag(to)
+        return [*([] if tag is None else [tag]), *self.source.encode(text), self.source_end]
 
     @property
     def source_end(self) -> int:
@@ -211,14 +222,15 @@ class Pipeline:
             given["beam"] = given["n_best"]
         return SearchSettings(**{**self.settings.model_dump(), **given})
 
-    def _tag(self, to: str | None) -> list[int]:
+    def tag(self, to: str | None) -> int | None:
+        """Give the token that asks for a language, if the model has any."""
         languages = self.languages
         if to is None and len(languages) > 1:
             raise InputError(f"the model writes {' and '.join(languages)}; say which language is wanted")
         if to is not None and to not in languages:
             known = f"it writes {', '.join(languages)}" if languages else "it has no languages to choose from"
             raise InputError(f"language {to!r} is not one that this model writes; {known}")
-        return [self.source.number(f"<2{language}>") for language in languages if to in (None, language)]
+        return self.source.number(f"<2{to or languages[0]}>") if languages else None
 
     def _pieces(self, text: str, whole: bool) -> list[Piece]:
         """Cut a text into sentences, and those into what the model can take; with wishes it stays whole if it can."""

@@ -32,6 +32,8 @@ class SearchSettings(Config):
     """Into how many groups the beam is divided; each keeps away from the words that those before it have chosen."""
     diversity: NotNegative = 0.5
     """What a word costs for each time that an earlier group has chosen it in this step; scores do not count it."""
+    shortlist: Annotated[bool, Field(strict=True)] = False
+    """Look only at the words that the model's shortlist has for the source; scores are then among these."""
     no_repeat: Count = 0
     """The length of word sequences (in tokens) that may not come twice; 0 lets all of them."""
     min_length: Count = 0

@@ -271,3 +271,23 @@ def test_a_worker_ends_with_who_started_it(model: Path, tmp_path: Path) -> None:
     while time.monotonic() < deadline and any(Path(f"/proc/{child}/stat").exists() for child in children):
         time.sleep(0.1)
     assert not any(Path(f"/proc/{child}/stat").exists() for child in children)
+
+
+def test_a_shortlist_is_learned_and_used(regard: Shell, tmp_path: Path) -> None:
+    model = save_small_model(tmp_path / "model")
+    (tmp_path / "source").write_text("\n".join(SENTENCES) + "\n")
+    (tmp_path / "target").write_text("\n".join(reversed(SENTENCES)) + "\n")
+    files = ("--source", tmp_path / "source", "--target", tmp_path / "target")
+    assert "no shortlist" in regard("translate", "--model", model, "--to", "de", "--shortlist", "it", code=2)[1]
+    out, _ = regard("shortlist", model, *files, "--to", "de", "--each", "400", "--always", "400")
+    assert "up to 400 words" in out
+    every, _ = regard("translate", "--model", model, "--to", "de", SENTENCES[7])
+    listed, _ = regard("translate", "--model", model, "--to", "de", "--shortlist", SENTENCES[7])
+    assert every
+    assert listed
+    assert "for the language" in regard("translate", "--model", model, "--to", "en", "--shortlist", "it", code=4)[1]
+    regard("shortlist", model, *files, "--to", "en")
+    regard("translate", "--model", model, "--to", "de", "--shortlist", SENTENCES[7])
+    (tmp_path / "source").write_text("")
+    (tmp_path / "target").write_text("")
+    assert "no words in it" in regard("shortlist", model, *files, "--to", "en", code=3)[1]

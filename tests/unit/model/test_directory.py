@@ -95,6 +95,13 @@ def test_odd_places_to_save_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         model.save(tmp_path / "file" / "model")
 
 
+def test_others_may_read_what_new_files_let_them_read(tmp_path: Path) -> None:
+    Transformer(TransformerConfig.preset("tiny", vocab_size=20)).save(tmp_path / "model")
+    (tmp_path / "new").touch()
+    for file in (tmp_path / "model").iterdir():
+        assert file.stat().st_mode == (tmp_path / "new").stat().st_mode
+
+
 def test_loading_draws_nothing_from_the_seed(saved: Path) -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)

@@ -1,0 +1,43 @@
+"""`regard shortlist`: the words that may come of a source, learned from translations."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.errors import DataError
+
+_PAIRS = 200_000
+
+
+def shortlist(
+    model: Annotated[Path, typer.Argument(help="A model directory; its shortlist.safetensors is written.")],
+    source: Annotated[Path, typer.Option(help="A file of sources, such as those it was trained on.")],
+    target: Annotated[Path, typer.Option(help="Their translations, a line for a line.")],
+    to: Annotated[str | None, typer.Option(help="The language of the translations, if it writes several.")] = None,
+    each: Annotated[int, typer.Option(min=1, help="Words of each source token.")] = 100,
+    always: Annotated[int, typer.Option(min=0, help="Words that may always come: the most frequent.")] = 1000,
+    pairs: Annotated[int, typer.Option(min=1, help="Lines that are read, at most.")] = _PAIRS,
+) -> None:
+    """Learn which words come of which, so that `--shortlist` need not look at all. Other languages' lists stay."""
+    from itertools import islice
+
+    from regard.pipeline import load
+    from regard.pipeline.shortlist import SHORTLIST, Shortlist
+    from regard.text import ParallelFiles
+    from regard.text.lexicon import learn_lexicon
+
+    pipeline = load(model, precision="float")
+    tag = pipeline.tag(to)
+    encoded = (
+        (pipeline.encoded(one, to), pipeline.target.encode(other))
+        for one, other in islice(ParallelFiles(source=source, target=target).pairs(), pairs)
+    )
+    sizes = pipeline.source.vocab_size, pipeline.target.vocab_size
+    lexicon = learn_lexicon(encoded, *sizes, each=each, always=always)
+    if not len(lexicon.frequent_A):
+        raise DataError(f"{target} has no words in it to learn from")
+    before = {} if pipeline.shortlist is None else pipeline.shortlist.lexicons
+    Shortlist({**before, tag: lexicon}).save(model / SHORTLIST)
+    known = int((lexicon.likeliest_VK[:, 0] >= 0).sum())
+    typer.echo(f"{model / SHORTLIST}: up to {each} words for each of {known:,} source tokens, and {always:,} always")

@@ -18,7 +18,11 @@ class Kernels(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and say that the wheel is for this platform if that went well."""
-        if self.target_name != "wheel" or not _compiled():
+        if self.target_name != "wheel":
+            return
+        missing = _compile()
+        if missing is not None:
+            self.app.display_warning(f"regard works without its kernels, but translates more slowly: {missing}")
             return
         build_data["artifacts"].append("src/regard/native/kernels.so")
         build_data["pure_python"] = False
@@ -26,10 +30,13 @@ class Kernels(BuildHookInterface):
         build_data["tag"] = f"py3-none-{system}_{platform.machine()}"
 
 
-def _compiled() -> bool:
+def _compile() -> str | None:
+    """Build the library; where that is not possible, say why."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None or platform.machine() != "x86_64" or sys.platform == "win32":
-        return False
+    if platform.machine() != "x86_64" or sys.platform == "win32":
+        return f"there are none for {platform.machine()} on {sys.platform}"
+    if compiler is None:
+        return "there is no C++ compiler"
     beside = ROOT / f".kernels-{os.getpid()}.so"
     options = ["-O3", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-pthread"]
     try:
@@ -37,7 +44,10 @@ def _compiled() -> bool:
             [*compiler.split(), *options, "-o", beside, *sorted(ROOT.glob("*.cpp"))], check=True, capture_output=True
         )
         beside.replace(ROOT / "kernels.so")
-    except (OSError, subprocess.CalledProcessError):
+    except OSError as error:
+        return f"{compiler}: {error}"
+    except subprocess.CalledProcessError as error:
+        return f"{compiler}: {error.stderr.decode(errors='replace')}"
+    finally:
         beside.unlink(missing_ok=True)
-        return False
-    return True
+    return None

@@ -4,26 +4,37 @@ import ctypes
 from functools import cache
 from pathlib import Path
 
+from regard.errors import RegardError
+
 LIBRARY = Path(__file__).with_name("kernels.so")
 
 _SIZE, _POINTER, _INT = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int
-_VERSION = 4
+_VERSION = 5
+
+
+def _checked(status: int) -> None:
+    """Raise what a kernel could not: it returns 0 if all went well."""
+    if status:
+        raise RegardError("there is not enough memory to translate so much at once")
+
+
 _SIGNATURES = {
     "regard_version": (_INT, []),
     "regard_level": (_INT, []),
     "regard_packed_size": (_SIZE, [_SIZE, _SIZE]),
     "regard_pack": (None, [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER]),
     "regard_choose": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _POINTER, _POINTER, _POINTER]),
-    "regard_chosen": (None, [_POINTER, _POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _INT, _POINTER]),
-    "regard_linear": (None, [_POINTER, _POINTER, _SIZE, _INT, _POINTER]),
-    "regard_encode": (None, [_POINTER, _POINTER, _POINTER, _SIZE, _INT]),
-    "regard_step": (None, [_POINTER, _POINTER, _SIZE, _SIZE, _INT, _POINTER]),
+    "regard_chosen": (_checked, [_POINTER, _POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _INT, _POINTER]),
+    "regard_linear": (_checked, [_POINTER, _POINTER, _SIZE, _INT, _POINTER]),
+    "regard_encode": (_checked, [_POINTER, _POINTER, _POINTER, _SIZE, _SIZE]),
+    "regard_step": (_checked, [_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _POINTER]),
+    "regard_sizes": (None, [_POINTER]),
     "regard_log_softmax": (None, [_POINTER, _SIZE, _SIZE]),
     "regard_best": (None, [_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER, _POINTER]),
 }
 
 
-class Linear(ctypes.Structure):
+class LinearPointers(ctypes.Structure):
     """Where a packed weight matrix is, X × D: its bytes, scales, sums and bias."""
 
     _fields_ = (

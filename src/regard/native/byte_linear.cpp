@@ -136,7 +136,7 @@ void blocks(const Product& p, const Kernel& kernel, int64_t first, int64_t last)
     const int64_t end = std::min(p.R, tile + size);
     for (int64_t block = first; block < last; ++block)
       for (int64_t row = tile, count; row < end; row += count) {
-        const int64_t left = end - row;  // five are better shared as three and two than as four and one
+        const int64_t left = end - row;  // four are better shared as two and two than as three and one
         count = left < 2 * kernel.most && left > kernel.most ? (left + 1) / 2 : std::min<int64_t>(kernel.most, left);
         kernel.by_count[count](p, row, block);
       }
@@ -153,9 +153,7 @@ REGARD_AVX2 void quantize(const float* x, int64_t D, int64_t inputs, int32_t zer
     most = _mm256_max_ps(most, _mm256_and_ps(numbers, no_sign));
     unordered = _mm256_or_ps(unordered, _mm256_cmp_ps(numbers, numbers, _CMP_UNORD_Q));
   }
-  alignas(32) float found[8];
-  _mm256_store_ps(found, most);
-  float largest = *std::max_element(found, found + 8);
+  float largest = largest_of(most);
   bool wrong = _mm256_movemask_ps(unordered) != 0;
   for (; d < D; ++d) {
     largest = std::max(largest, std::fabs(x[d]));
@@ -187,6 +185,7 @@ REGARD_AVX2 void quantize(const float* x, int64_t D, int64_t inputs, int32_t zer
 }  // namespace
 
 void multiply(const Linear& weights, const float* x, int64_t R, int threads, ByteRows& room, float* y) {
+  if (R == 0 || weights.X == 0) return;
   const int64_t D = weights.D, inputs = rounded_up(D, kInputs);
   const Kernel& kernel = has_vnni() ? kVnni : kAvx2;
   if (static_cast<int64_t>(room.rows.size()) < R * inputs) room.rows.resize(R * inputs);
@@ -205,7 +204,7 @@ void multiply(const Linear& weights, const float* x, int64_t R, int threads, Byt
 extern "C" {
 
 // Changes with every change of what these functions take.
-int regard_version() { return 4; }
+int regard_version() { return 5; }
 
 // 0: this processor is not supported; 1: AVX2, where weights must not be larger than 64; 2: VNNI.
 int regard_level() {
@@ -249,9 +248,9 @@ void regard_choose(const regard::Linear* all, const int32_t* outputs, int64_t co
 }
 
 // For N rows of each of B sentences, the outputs that are chosen for it, each in its own place of W.
-void regard_chosen(const regard::Linear* chosen, const int32_t* const* outputs, const float* x, int64_t B, int64_t N,
-                   int64_t W, int threads, float* y) {
-  regard::in_parts(B, threads, [=](int64_t first, int64_t last) {
+int regard_chosen(const regard::Linear* chosen, const int32_t* const* outputs, const float* x, int64_t B, int64_t N,
+                  int64_t W, int threads, float* y) {
+  const auto some = [=](int64_t first, int64_t last) {
     thread_local regard::ByteRows room;
     thread_local std::vector<float> few;
     for (int64_t b = first; b < last; ++b) {
@@ -261,11 +260,12 @@ void regard_chosen(const regard::Linear* chosen, const int32_t* const* outputs, 
       for (int64_t n = 0; n < N; ++n)
         for (int64_t i = 0; i < weights.X; ++i) y[(b * N + n) * W + outputs[b][i]] = few[n * weights.X + i];
     }
-  });
+  };
+  return regard::guarded([&] { regard::in_parts(B, threads, some); });
 }
 
-void regard_linear(const regard::Linear* weights, const float* x, int64_t R, int threads, float* y) {
+int regard_linear(const regard::Linear* weights, const float* x, int64_t R, int threads, float* y) {
   thread_local regard::ByteRows room;
-  regard::multiply(*weights, x, R, threads, room, y);
+  return regard::guarded([&] { regard::multiply(*weights, x, R, threads, room, y); });
 }
 }

@@ -18,8 +18,9 @@ namespace regard {
 namespace {
 
 constexpr int64_t kRows = 60;  // that go through the layers together: what is computed of them stays in the caches
+constexpr int64_t kWorthAThread = 20;  // rows; for fewer, starting one costs more than it saves
 
-enum Activation : int32_t { kRelu, kGelu, kGeluTanh, kSilu };
+enum Activation : int32_t { kRelu, kGelu, kGeluTanh, kSilu };  // numbered as in Python
 
 struct Norm {
   const float* weight;
@@ -45,13 +46,24 @@ struct Layer {
   int32_t norm_before, looks_at_source, activation, gated;
 };
 
+// What is being decoded.
+struct Decoding {
+  float* const* past;         // for each layer: sentences × capacity × rows × width, what each row wrote at each position
+  const int32_t* writers;     // sentences × rows × capacity: which row wrote what is a row's past at each position
+  const int64_t* positions;   // for each sentence: where its rows write now
+  int64_t rows, capacity;    // capacity: in positions
+  const float* const* source;     // for each layer: sentences × source_capacity × width
+  const int64_t* source_lengths;  // for each sentence
+  int64_t source_capacity;
+};
+
 struct Stack {
   const Layer* layers;
   int64_t count, D;
   const Norm* final;  // or null
 };
 
-// Room for one thread, which grows to what is needed and is used again.
+// Room for one thread, which grows to what is needed; the calling thread's is used again.
 struct Room {
   ByteRows bytes;
   std::vector<float> normed, wide, heads, added, scores;
@@ -203,21 +215,6 @@ void encode(const Stack& stack, float* x, const int64_t* starts, int64_t first, 
     for (int64_t row = 0; row < R; ++row) normalize(*stack.final, x + row * D, D, x + row * D);
 }
 
-}  // namespace
-
-// What is being decoded; the layout is that of a structure in Python.
-struct Decoding {
-  float* const* past;         // for each layer: sentences × room × rows × width, what each row wrote at each position
-  const int32_t* writers;     // sentences × rows × room: which row wrote what is a row's past at each position
-  const int64_t* positions;   // for each sentence: where its rows write now
-  int64_t rows, room;
-  const float* const* source;     // for each layer: sentences × source_room × width
-  const int64_t* source_lengths;  // for each sentence
-  int64_t source_room;
-};
-
-namespace {
-
 // The first N rows of each sentence from `first` to `last`, one position further.
 void step(const Stack& stack, const Decoding& at, int64_t N, int64_t first, int64_t last, Room& room, float* x) {
   const int64_t D = stack.D, R = (last - first) * N;
@@ -231,12 +228,12 @@ void step(const Stack& stack, const Decoding& at, int64_t N, int64_t first, int6
     multiply(layer.query_key_value, in, R, 1, room.bytes, together);
     float* mixed = at_least(room.heads, R * layer.output.D);
     for (int64_t sentence = first; sentence < last; ++sentence) {
-      float* past = at.past[index] + sentence * at.room * at.rows * width;
+      float* past = at.past[index] + sentence * at.capacity * at.rows * width;
       const int64_t now = at.positions[sentence];
       for (int64_t n = 0; n < N; ++n) {
         const int64_t row = (sentence - first) * N + n;
         std::copy_n(together + row * X + heads.queries(), width, past + (now * at.rows + n) * width);
-        const int32_t* writers = at.writers + (sentence * at.rows + n) * at.room;
+        const int32_t* writers = at.writers + (sentence * at.rows + n) * at.capacity;
         room.places.clear();
         for (int64_t t = 0; t < now; ++t) room.places.push_back(past + (t * at.rows + writers[t]) * width);
         room.places.push_back(past + (now * at.rows + n) * width);
@@ -253,7 +250,7 @@ void step(const Stack& stack, const Decoding& at, int64_t N, int64_t first, int6
       multiply(layer.source_query, in, R, 1, room.bytes, queries);
       mixed = at_least(room.heads, R * layer.source_output.D);
       for (int64_t sentence = first; sentence < last; ++sentence) {
-        const float* source = at.source[index] + sentence * at.source_room * looking.width();
+        const float* source = at.source[index] + sentence * at.source_capacity * looking.width();
         room.places.clear();
         for (int64_t s = 0; s < at.source_lengths[sentence]; ++s) room.places.push_back(source + s * looking.width());
         for (int64_t row = (sentence - first) * N; row < (sentence - first + 1) * N; ++row)
@@ -275,8 +272,8 @@ void step(const Stack& stack, const Decoding& at, int64_t N, int64_t first, int6
 extern "C" {
 
 // Read B sentences: x holds their rows, embedded, sentence b from starts[b] to starts[b + 1]; states come in their place.
-void regard_encode(const regard::Stack* stack, float* x, const int64_t* starts, int64_t B, int threads) {
-  regard::in_parts(B, threads, [=](int64_t first, int64_t last) {
+int regard_encode(const regard::Stack* stack, float* x, const int64_t* starts, int64_t B, int64_t threads) {
+  const auto some = [=](int64_t first, int64_t last) {
     thread_local regard::Room room;
     while (first < last) {
       int64_t next = first + 1;
@@ -284,16 +281,28 @@ void regard_encode(const regard::Stack* stack, float* x, const int64_t* starts, 
       regard::encode(*stack, x, starts, first, next, room);
       first = next;
     }
-  });
+  };
+  threads = std::min(threads, starts[B] / regard::kWorthAThread);
+  return regard::guarded([&] { regard::in_parts(B, threads, some); });
 }
 
 // Take one token further N rows of each of B sentences: x holds them, embedded; their states come in their place.
-void regard_step(const regard::Stack* stack, const regard::Decoding* at, int64_t B, int64_t N, int threads, float* x) {
+int regard_step(const regard::Stack* stack, const regard::Decoding* at, int64_t B, int64_t N, int64_t threads,
+                float* x) {
   const int64_t together = std::max<int64_t>(1, regard::kRows / std::max<int64_t>(1, N));
-  regard::in_parts(B, threads, [=](int64_t first, int64_t last) {
+  const auto some = [=](int64_t first, int64_t last) {
     thread_local regard::Room room;
     for (; first < last; first += together)
       regard::step(*stack, *at, N, first, std::min(last, first + together), room, x);
-  });
+  };
+  threads = std::min(threads, B * N / regard::kWorthAThread);
+  return regard::guarded([&] { regard::in_parts(B, threads, some); });
+}
+
+// How large the structures are that Python fills, so that a test can compare them.
+void regard_sizes(int64_t* sizes) {
+  using namespace regard;
+  const int64_t found[] = {sizeof(Linear), sizeof(Norm), sizeof(Heads), sizeof(Layer), sizeof(Stack), sizeof(Decoding)};
+  std::copy(std::begin(found), std::end(found), sizes);
 }
 }

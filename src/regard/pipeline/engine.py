@@ -22,7 +22,10 @@ _READ = 32  # sources that are encoded at once
 
 
 class Engine:
-    """A model ready to decode; what is being decoded is in a `Decoding` of it."""
+    """A model ready to decode; what is being decoded is in a `Decoding` of it.
+
+    Most weights are packed copies: after a model has changed, it needs a new engine.
+    """
 
     def __init__(self, model: Transformer, precision: Precision = "float", shortlist: Shortlist | None = None) -> None:
         config = model.config
@@ -101,7 +104,8 @@ class Decoding:
         """
         engine, state = self._engine, self._state
         sources = [self._sources[number] for number in numbers]
-        places = state.admit([len(source) for source in sources])
+        pad = engine.config.pad_id
+        places = state.admit([sum(token != pad for token in source) for source in sources])
         if state.source:
             self._read(sources, places.start)
         positions_B = state.positions_B[places]
@@ -118,11 +122,9 @@ class Decoding:
         for first in range(0, len(sources), _READ):
             tokens_BS = padded(sources[first : first + _READ], self._engine.config.pad_id)
             states_RD, real_BS = self._engine.encode(tokens_BS)
-            B, S = tokens_BS.shape
-            at_R = (
-                torch.arange(before + first, before + first + B)[:, None] * self._state.source[0].size(1)
-                + torch.arange(S)
-            )[real_BS]
+            # What is real of a source stands side by side, whatever padding is in it.
+            places_B1 = torch.arange(before + first, before + first + tokens_BS.size(0))[:, None]
+            at_R = (places_B1 * self._state.source[0].size(1) + real_BS.cumsum(1) - 1)[real_BS]
             for source, layer in zip(self._state.source, self._engine.decoder.layers, strict=True):
                 source.view(-1, source.size(2)).index_copy_(0, at_R, layer.project_source(states_RD))
 

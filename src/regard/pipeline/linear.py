@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.native import Linear as LinearPointers
-from regard.native import kernels
+from regard.native import LinearPointers, kernels
 
 Precision = Literal["float", "int8"]
 """As the weights are, or rounded to bytes."""
@@ -27,8 +26,9 @@ def packed_linear(parts: list[nn.Linear], precision: Precision) -> Linear:
     """Pack layers that read the same input into one, whose output is theirs side by side."""
     weight_XD = torch.cat([part.weight.detach() for part in parts])
     bias_X = None
-    if parts[0].bias is not None:
-        bias_X = torch.cat([part.bias.detach() for part in parts])
+    if any(part.bias is not None for part in parts):
+        biases = (part.weight.new_zeros(part.out_features) if part.bias is None else part.bias for part in parts)
+        bias_X = torch.cat([bias.detach() for bias in biases])
     return packed_weight(weight_XD, bias_X, precision)
 
 
@@ -36,7 +36,7 @@ def packed_weight(weight_XD: Tensor, bias_X: Tensor | None, precision: Precision
     """Pack a weight matrix and its bias."""
     if precision == "int8":
         given = weight_XD.float(), None if bias_X is None else bias_X.float()
-        return ByteLinear(*given) if kernels() is None else NativeByteLinear(*given)
+        return ByteLinear(*given) if kernels() is None or weight_XD.device.type != "cpu" else NativeByteLinear(*given)
     return lambda x_RD: F.linear(x_RD, weight_XD, bias_X)
 
 
@@ -102,6 +102,8 @@ class NativeByteLinear:
         """Multiply."""
         if x_RD.dtype != torch.float32:
             raise InputError(f"bytes are computed from float32; the model is {x_RD.dtype}: precision must be float")
+        if x_RD.dim() != 2 or x_RD.size(1) != self._D:
+            raise InputError(f"rows of {self._D} numbers are expected; got a tensor of shape {tuple(x_RD.shape)}")
         R = x_RD.size(0)
         x_RD = x_RD.contiguous()
         y_RX = torch.empty(R, self._X)

@@ -8,8 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.native import Linear as LinearPointers
-from regard.native import kernels
+from regard.native import LinearPointers, kernels
 from regard.pipeline.linear import ChosenOutputs, Linear, NativeByteLinear
 
 Words = NDArray[np.int32]

@@ -7,12 +7,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from regard.native import Linear as LinearPointers
-from regard.native import kernels
+from regard.errors import InputError
+from regard.native import LinearPointers, kernels
 from regard.pipeline.linear import Linear, NativeByteLinear
 from regard.pipeline.packed import PackedHeads, PackedLayer, PackedNorm, PackedStack
 from regard.pipeline.state import State
 
+# As the kernels number them.
 _ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "swiglu": 3, "geglu": 1}
 
 
@@ -56,10 +57,10 @@ class _Decoding(ctypes.Structure):
         ("writers", ctypes.c_void_p),
         ("positions", ctypes.c_void_p),
         ("rows", ctypes.c_int64),
-        ("room", ctypes.c_int64),
+        ("capacity", ctypes.c_int64),
         ("source", ctypes.POINTER(ctypes.c_void_p)),
         ("source_lengths", ctypes.c_void_p),
-        ("source_room", ctypes.c_int64),
+        ("source_capacity", ctypes.c_int64),
     )
 
 
@@ -91,8 +92,15 @@ class NativeStack:
         except _NoKernelError:
             return None
 
+    def _check(self, x_RD: Tensor, R: int) -> None:
+        """Kernels read and write where they are told to: let it be what they expect."""
+        assert x_RD.shape == (R, self._pointers.D), f"rows of shape {tuple(x_RD.shape)} in place of {R}"
+        if x_RD.dtype != torch.float32 or x_RD.device.type != "cpu":
+            raise InputError(f"kernels compute float32 on a CPU, and were given {x_RD.dtype} on {x_RD.device}")
+
     def encode(self, x_RD: Tensor, lengths_B: Tensor) -> Tensor:
         """Give the states of sentences of these lengths, whose rows come one after the other."""
+        self._check(x_RD, int(lengths_B.sum()))
         x_RD = x_RD.contiguous()
         starts = torch.zeros(lengths_B.size(0) + 1, dtype=torch.int64)
         torch.cumsum(lengths_B, 0, out=starts[1:])
@@ -104,8 +112,11 @@ class NativeStack:
     def step(self, x_RD: Tensor, state: State, places: slice, rows: int, record: list[Tensor] | None = None) -> Tensor:
         """Take the first rows of each sentence at these places one position further; give their states."""
         assert record is None, "kernels do not record what they attend to"
-        x_RD = x_RD.contiguous()
         first, B = places.start, places.stop - places.start
+        self._check(x_RD, B * rows)
+        assert rows <= state.rows, f"{rows} rows do not fit among {state.rows}"
+        assert places.stop <= state.count, f"there is no sentence at {places.stop - 1}"
+        x_RD = x_RD.contiguous()
         now = _Decoding(
             _pointers(state.past, first),
             state.writers_BNT[first:].ctypes.data,
@@ -129,6 +140,8 @@ def _pointers(tensors: Sequence[Tensor], first: int) -> Any:
 
 def _layer(layer: PackedLayer) -> _Layer:
     forward = layer.feed_forward
+    if len({residual.before for residual in (layer.first, layer.second, layer.third) if residual is not None}) > 1:
+        raise _NoKernelError
     found = _Layer(
         heads=_heads(layer.past),
         first=_norm(layer.first.norm),
@@ -155,10 +168,10 @@ def _heads(heads: PackedHeads) -> _Heads:
 
 
 def _norm(norm: PackedNorm) -> _Norm:
-    if norm.eps == 0.0 or norm.weight_D.dtype != torch.float32:
+    if norm.eps == 0.0 or norm.weight_D.dtype != torch.float32 or norm.weight_D.device.type != "cpu":
         raise _NoKernelError
     bias = None if norm.bias_D is None else norm.bias_D.data_ptr()
-    return _Norm(norm.weight_D.data_ptr(), bias, norm.eps, norm.bias_D is not None)
+    return _Norm(norm.weight_D.data_ptr(), bias, norm.eps, norm.centred)
 
 
 def _linear(linear: Linear | None) -> LinearPointers:

@@ -26,9 +26,12 @@ class PackedNorm:
     def __init__(self, norm: nn.Module) -> None:
         assert isinstance(norm, LayerNorm | RMSNorm)
         self._norm = norm
-        self.eps = norm.eps
-        self.weight_D = norm.weight.detach()
-        self.bias_D = norm.bias.detach() if isinstance(norm, LayerNorm) else None
+        self.eps, self.centred = norm.eps, isinstance(norm, LayerNorm)
+        # Copies: kernels are told where they are, and what is in a model may be moved.
+        self.weight_D = norm.weight.detach().clone(memory_format=torch.contiguous_format)
+        self.bias_D = None
+        if isinstance(norm, LayerNorm):
+            self.bias_D = norm.bias.detach().clone(memory_format=torch.contiguous_format)
 
     def __call__(self, x_RD: Tensor) -> Tensor:
         """Normalise each row."""

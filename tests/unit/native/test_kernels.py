@@ -1,5 +1,7 @@
 """The kernels compute what they say, exactly, and every row by itself."""
 
+import ctypes
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,10 +9,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.native import kernels
+from regard.native import LIBRARY, LinearPointers, kernels
+from regard.pipeline import native_stack
 from regard.pipeline.linear import ByteLinear, NativeByteLinear, packed_weight
 
-pytestmark = pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
+# A library that was built and cannot be used is a mistake, and not a reason to skip.
+pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="the kernels were not built: there was no compiler")
+
+
+def test_the_structures_of_both_languages_are_as_large() -> None:
+    library = kernels()
+    assert library is not None
+    sizes = (ctypes.c_int64 * 6)()
+    library.regard_sizes(sizes)
+    ours = (
+        LinearPointers,
+        *(getattr(native_stack, name) for name in ("_Norm", "_Heads", "_Layer", "_Stack", "_Decoding")),
+    )
+    assert list(sizes) == [ctypes.sizeof(one) for one in ours]
+
+
+def test_nothing_comes_of_nothing() -> None:
+    linear = NativeByteLinear(torch.randn(7, 5), None)
+    assert linear(torch.zeros(0, 5)).shape == (0, 7)
+    with pytest.raises(InputError, match=r"rows of 5 numbers are expected; got a tensor of shape \(3, 4\)"):
+        linear(torch.zeros(3, 4))
+
 
 SIZES = dict(R=st.integers(1, 30), D=st.integers(1, 70), X=st.integers(1, 50), seed=st.integers(0, 99))
 

@@ -1,5 +1,7 @@
 """The packed engine gives the model's own logits, whatever rows and sentences come and go."""
 
+from typing import Literal
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from regard import Transformer, TransformerConfig
 from regard.errors import InputError
 from regard.native import kernels
 from regard.pipeline.engine import Decoding, Engine
+from regard.pipeline.linear import packed_linear
 from tests.strategies import VOCAB, configs, model_of, tokens
 
 with_decoder = configs().filter(lambda config: config.kind != "encoder-only")
@@ -79,10 +82,12 @@ def test_any_course_of_a_search_gives_the_logits_of_the_forward_pass(
 
 @pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
 @settings(max_examples=120, deadline=None)
-@given(with_decoder.filter(lambda config: config.norm_eps > 1e-6), st.integers(1, 3), st.randoms(use_true_random=False))
+@given(with_decoder, st.integers(1, 3), st.sampled_from([1e-5, 0.3]), st.randoms(use_true_random=False))
 @torch.no_grad()
-def test_kernels_give_what_the_packed_layers_give(config: TransformerConfig, N: int, random: object) -> None:
-    model = model_of(config.model_copy(update={"bos_id": 1, "eos_id": 2}), dtype=torch.float32)
+def test_kernels_give_what_the_packed_layers_give(
+    config: TransformerConfig, N: int, eps: float, random: object
+) -> None:
+    model = model_of(config.model_copy(update={"bos_id": 1, "eos_id": 2, "norm_eps": eps}), dtype=torch.float32)
     draw = torch.Generator().manual_seed(int(random.getrandbits(30)))  # type: ignore[attr-defined]
     sources = [tokens(1, 1 + 3 * number % 10, config.source_size)[0].tolist() for number in range(6)]
     engine = Engine(model, "int8")
@@ -141,6 +146,41 @@ def test_what_is_not_a_number_goes_through_all_kernels() -> None:
         model = Transformer(config).eval()
         model.get_parameter(f"{name}.bias")[0] = torch.nan
         assert Decoding(Engine(model, "int8"), [[5, 6, 2]], 2).admit([0]).isnan().all()
+
+
+@pytest.mark.parametrize("precision", ["float", "int8"])
+@torch.no_grad()
+def test_padding_in_a_source_is_not_looked_at(precision: Literal["float", "int8"]) -> None:
+    config = TransformerConfig.preset("tiny", vocab_size=30, bos_id=1, eos_id=2)
+    torch.manual_seed(0)
+    model = Transformer(config).eval()
+    sources = [[7] * 9, [5, 0, 6, 0, 2]]
+    after, alone = (Decoding(Engine(model, precision), sources, 1) for _ in range(2))
+    after.admit([0])
+    after.keep([])
+    found_W = after.admit([1])[0]
+    assert torch.allclose(found_W, alone.admit([1])[0], atol=1e-6)
+    assert (found_W - full(model, sources[1], [1])).abs().max() < (1e-5 if precision == "float" else 0.3)
+
+
+@torch.no_grad()
+def test_an_engine_outlives_changes_of_where_a_model_is_in_memory() -> None:
+    config = TransformerConfig.preset("tiny", vocab_size=30, bos_id=1, eos_id=2)
+    torch.manual_seed(0)
+    model = Transformer(config).eval()
+    engine = Engine(model, "int8")
+    before = Decoding(engine, [[5, 6, 2]], 1).admit([0])
+    model.share_memory()
+    assert Decoding(engine, [[5, 6, 2]], 1).admit([0]).equal(before)
+
+
+@torch.no_grad()
+def test_parts_of_a_projection_may_lack_a_bias() -> None:
+    query, key = torch.nn.Linear(4, 3, bias=False), torch.nn.Linear(4, 2)
+    x_RD = torch.randn(5, 4)
+    for parts in ([query, key], [key, query]):
+        expected = torch.cat([part(x_RD) for part in parts], dim=1)
+        assert torch.allclose(packed_linear(parts, "float")(x_RD), expected, atol=1e-6)
 
 
 def test_bytes_come_close_and_rows_do_not_see_each_other() -> None:

@@ -47,7 +47,8 @@ def main() -> None:
         "many times as fast the best row of regard is, the median of the rounds' own ratios. `alone`: milliseconds for",
         f"one sentence by itself, the median of {ALONE}. `a×b`: a processes or workers of b threads. Joey NMT's length",
         "penalty is another one. All are told to keep freed memory. Batches are 64 sentences of about the same length;",
-        "regard takes as many as fit a budget of tokens.",
+        "regard takes as many as fit a budget of tokens. CTranslate2 has its weights from `regard export`: in int8 they",
+        "are in 7 bits, which keeps its products from overflowing where there is no VNNI, and its BLEU from falling.",
     ]
     with tempfile.TemporaryDirectory() as directory:
         for named in given.models:
@@ -66,8 +67,9 @@ def _model(name: str, path: Path, data: Path, work: Path, threads: int) -> list[
     # Its weights as it has them, in floats, for those who cannot read halves.
     pipeline.model.save(work / "regard")
     pipeline.target.save(work / "regard" / "tokenizer.json")
-    (work / "exported").mkdir()
-    write_ctranslate2(pipeline, work / "exported", quantized=False)
+    for kind in ("float32", "int8"):
+        (work / kind).mkdir()
+        write_ctranslate2(pipeline, work / kind, quantized=kind == "int8")
     pairs = list(TabSeparated(path=data, source_column=2, target_column=1).pairs())[:SENTENCES]
     sources = [pipeline.encoded(source, "en") for source, _ in pairs]
     count = sum(parameter.numel() for parameter in pipeline.model.parameters())
@@ -78,7 +80,7 @@ def _model(name: str, path: Path, data: Path, work: Path, threads: int) -> list[
     ]
     for beam in (5, 1):
         job = work / f"beam-{beam}.json"
-        content = {"model": str(work / "regard"), "exported": str(work / "exported"), "sources": sources}
+        content = {"model": str(work / "regard"), "exported": str(work), "sources": sources}
         job.write_text(json.dumps({**content, "beam": beam, "one_by_one": ALONE}), encoding="utf-8")
         contestants = _contestants(job, work, threads)
         alternate(contestants, ROUNDS, threads)

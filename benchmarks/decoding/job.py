@@ -21,7 +21,7 @@ class Job:
     model: str
     """A model directory of regard's."""
     exported: str
-    """The same for CTranslate2."""
+    """Where the same is for CTranslate2, by the kind of its weights."""
     sources: Rows
     """With their tags and their ends."""
     beam: int

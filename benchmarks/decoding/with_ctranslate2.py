@@ -11,10 +11,11 @@ from benchmarks.decoding.job import Job, Rows, Translate, run
 def prepare(job: Job, variant: list[str]) -> Translate:
     """`COMPUTE_TYPE WORKERS THREADS BATCH`."""
     compute, workers, threads, batch = variant[0], int(variant[1]), int(variant[2]), int(variant[3])
+    exported = Path(job.exported) / compute
     translator = ctranslate2.Translator(
-        job.exported, device="cpu", compute_type=compute, inter_threads=workers, intra_threads=threads
+        str(exported), device="cpu", compute_type=compute, inter_threads=workers, intra_threads=threads
     )
-    tokens = json.loads((Path(job.exported) / "shared_vocabulary.json").read_text(encoding="utf-8"))
+    tokens = json.loads((exported / "shared_vocabulary.json").read_text(encoding="utf-8"))
     numbers = {token: number for number, token in enumerate(tokens)}
 
     def translate(sources: Rows) -> Rows:

@@ -1,15 +1,20 @@
 """Kernels in C++, built when the package is installed where there is a compiler. Nothing but speed depends on them."""
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
+
+import torch
 
 from regard.errors import RegardError
 
 LIBRARY = Path(__file__).with_name("kernels.so")
 
 _SIZE, _POINTER, _INT = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int
-_VERSION = 5
+_VERSION = 6
 
 
 def _checked(status: int) -> None:
@@ -29,9 +34,34 @@ _SIGNATURES = {
     "regard_encode": (_checked, [_POINTER, _POINTER, _POINTER, _SIZE, _SIZE]),
     "regard_step": (_checked, [_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _POINTER]),
     "regard_sizes": (None, [_POINTER]),
-    "regard_log_softmax": (None, [_POINTER, _SIZE, _SIZE]),
-    "regard_best": (None, [_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER, _POINTER]),
+    "regard_log_softmax": (_checked, [_POINTER, _SIZE, _SIZE, _SIZE]),
+    "regard_best": (_checked, [_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER, _POINTER]),
 }
+
+
+_threads: ContextVar[int | None] = ContextVar("threads", default=None)
+
+
+def threads() -> int:
+    """Say how many threads a kernel may use: as many as torch, or as torch had."""
+    given = _threads.get()
+    return torch.get_num_threads() if given is None else given
+
+
+@contextmanager
+def threads_for_kernels() -> Iterator[None]:
+    """Leave all threads to kernels: torch's turn round and round while they wait for work, on the same cores."""
+    given = torch.get_num_threads()
+    if given == 1:
+        yield
+        return
+    before = _threads.set(given)
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(given)
+        _threads.reset(before)
 
 
 class LinearPointers(ctypes.Structure):

@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <limits>
 
+#include "threads.hpp"
 #include "vectors.hpp"
 
 namespace regard {
 namespace {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
+constexpr int64_t kWorthAThread = 200'000;  // numbers; for fewer, waking one up costs more than it saves
 constexpr int64_t kSpan = 512;  // numbers that are summed as floats before the sum goes into a double
 
 REGARD_AVX2 void log_softmax(float* x, int64_t W) {
@@ -98,20 +100,28 @@ REGARD_AVX2 void best_of(const float* logs, const double* scores, int64_t N, int
 extern "C" {
 
 // In place, for each of R rows.
-void regard_log_softmax(float* x, int64_t R, int64_t W) {
-  for (int64_t row = 0; row < R; ++row) regard::log_softmax(x + row * W, W);
+int regard_log_softmax(float* x, int64_t R, int64_t W, int64_t threads) {
+  const auto some = [=](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) regard::log_softmax(x + row * W, W);
+  };
+  threads = std::min(threads, R * W / regard::kWorthAThread);
+  return regard::guarded([&] { regard::in_parts(R, threads, some); });
 }
 
 // The k highest totals of a row's score and a word's, best first, and where they are: row · W + word.
-void regard_best(const float* logs, const double* scores, int64_t B, int64_t N, int64_t W, int64_t k, double* totals,
-                 int64_t* places) {
-  for (int64_t b = 0; b < B; ++b) {
-    regard::Best best{totals + b * k, places + b * k, k, 0};
-    regard::best_of(logs + b * N * W, scores + b * N, N, W, best);
-    for (; best.count < k; ++best.count) {  // where there are not so many, what is left counts for nothing
-      best.totals[best.count] = -std::numeric_limits<double>::infinity();
-      best.places[best.count] = 0;
+int regard_best(const float* logs, const double* scores, int64_t B, int64_t N, int64_t W, int64_t k, int64_t threads,
+                double* totals, int64_t* places) {
+  const auto some = [=](int64_t first, int64_t last) {
+    for (int64_t b = first; b < last; ++b) {
+      regard::Best best{totals + b * k, places + b * k, k, 0};
+      regard::best_of(logs + b * N * W, scores + b * N, N, W, best);
+      for (; best.count < k; ++best.count) {  // where there are not so many, what is left counts for nothing
+        best.totals[best.count] = -std::numeric_limits<double>::infinity();
+        best.places[best.count] = 0;
+      }
     }
-  }
+  };
+  threads = std::min(threads, B * N * W / regard::kWorthAThread);
+  return regard::guarded([&] { regard::in_parts(B, threads, some); });
 }
 }

@@ -18,7 +18,7 @@ namespace regard {
 namespace {
 
 constexpr int64_t kRows = 60;  // that go through the layers together: what is computed of them stays in the caches
-constexpr int64_t kWorthAThread = 20;  // rows; for fewer, starting one costs more than it saves
+constexpr int64_t kWorthAThread = 20;  // rows; for fewer, waking one up costs more than it saves
 
 enum Activation : int32_t { kRelu, kGelu, kGeluTanh, kSilu };  // numbered as in Python
 
@@ -63,7 +63,7 @@ struct Stack {
   const Norm* final;  // or null
 };
 
-// Room for one thread, which grows to what is needed; the calling thread's is used again.
+// Room for one thread, which grows to what is needed and is used again.
 struct Room {
   ByteRows bytes;
   std::vector<float> normed, wide, heads, added, scores;

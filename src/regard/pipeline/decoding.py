@@ -1,6 +1,7 @@
 """Sources in, the best targets out, in token numbers."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import chain
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.model import Transformer
+from regard.native import threads_for_kernels
 from regard.pipeline.engine import Decoding, Engine
 from regard.search import Event, Finished, Hypothesis, Request, SearchSettings, search
 
@@ -100,7 +102,8 @@ def decode_events(
         stream=stream,
     )
     while True:
-        with torch.no_grad():  # around each step: whoever takes the events may want gradients in between
+        # Around each step: whoever takes the events may want gradients, and torch's threads, in between.
+        with torch.no_grad(), threads_for_kernels() if engine.fast_decoder is not None else nullcontext():
             event = next(events, None)
         if event is None:
             return

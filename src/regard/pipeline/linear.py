@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.native import LinearPointers, kernels
+from regard.native import LinearPointers, kernels, threads
 
 Precision = Literal["float", "int8"]
 """As the weights are, or rounded to bytes."""
@@ -107,7 +107,7 @@ class NativeByteLinear:
         R = x_RD.size(0)
         x_RD = x_RD.contiguous()
         y_RX = torch.empty(R, self._X)
-        self._multiply(byref(self.pointers), x_RD.data_ptr(), R, torch.get_num_threads(), y_RX.data_ptr())
+        self._multiply(byref(self.pointers), x_RD.data_ptr(), R, threads(), y_RX.data_ptr())
         return y_RX
 
 

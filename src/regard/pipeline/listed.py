@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.native import LinearPointers, kernels
+from regard.native import LinearPointers, kernels, threads
 from regard.pipeline.linear import ChosenOutputs, Linear, NativeByteLinear
 
 Words = NDArray[np.int32]
@@ -51,6 +51,6 @@ class ListedOutput:
         weights = (LinearPointers * len(chosen))(*(one.pointers for one in chosen))
         numbers = (ctypes.c_void_p * len(words))(*(some.ctypes.data for some in words))
         library.regard_chosen(
-            weights, numbers, x_RD.data_ptr(), len(words), N, self._W, torch.get_num_threads(), logits_RW.data_ptr()
+            weights, numbers, x_RD.data_ptr(), len(words), N, self._W, threads(), logits_RW.data_ptr()
         )
         return logits_RW

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.native import LinearPointers, kernels
+from regard.native import LinearPointers, kernels, threads
 from regard.pipeline.linear import Linear, NativeByteLinear
 from regard.pipeline.packed import PackedHeads, PackedLayer, PackedNorm, PackedStack
 from regard.pipeline.state import State
@@ -105,7 +105,7 @@ class NativeStack:
         starts = torch.zeros(lengths_B.size(0) + 1, dtype=torch.int64)
         torch.cumsum(lengths_B, 0, out=starts[1:])
         self._library.regard_encode(
-            ctypes.byref(self._pointers), x_RD.data_ptr(), starts.data_ptr(), lengths_B.size(0), torch.get_num_threads()
+            ctypes.byref(self._pointers), x_RD.data_ptr(), starts.data_ptr(), lengths_B.size(0), threads()
         )
         return x_RD
 
@@ -127,9 +127,7 @@ class NativeStack:
             state.source_lengths_B[first:].ctypes.data,
             state.source[0].size(1) if state.source else 0,
         )
-        self._library.regard_step(
-            ctypes.byref(self._pointers), ctypes.byref(now), B, rows, torch.get_num_threads(), x_RD.data_ptr()
-        )
+        self._library.regard_step(ctypes.byref(self._pointers), ctypes.byref(now), B, rows, threads(), x_RD.data_ptr())
         return x_RD
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.native import kernels
+from regard.native import kernels, threads
 
 _BLOCK = 64
 
@@ -14,7 +14,7 @@ def log_probabilities(logits_BNW: Tensor) -> Tensor:
     if library is None or not _fits(logits_BNW):
         return logits_BNW.log_softmax(-1)
     W = logits_BNW.size(-1)
-    library.regard_log_softmax(logits_BNW.data_ptr(), logits_BNW.numel() // max(W, 1), W)
+    library.regard_log_softmax(logits_BNW.data_ptr(), logits_BNW.numel() // max(W, 1), W, threads())
     return logits_BNW
 
 
@@ -27,7 +27,8 @@ def best_continuations(logs_BNW: Tensor, scores_BN: Tensor, k: int) -> tuple[Ten
         return _best_by_blocks(logs_BNW, scores_BN, k)
     values_BK, at_BK = torch.empty(B, k, dtype=torch.float64), torch.empty(B, k, dtype=torch.int64)
     scores_BN = scores_BN.double().contiguous()
-    library.regard_best(logs_BNW.data_ptr(), scores_BN.data_ptr(), B, N, W, k, values_BK.data_ptr(), at_BK.data_ptr())
+    sizes = (B, N, W, k, threads())
+    library.regard_best(logs_BNW.data_ptr(), scores_BN.data_ptr(), *sizes, values_BK.data_ptr(), at_BK.data_ptr())
     return values_BK, at_BK
 
 

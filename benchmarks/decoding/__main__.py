@@ -47,8 +47,8 @@ def main() -> None:
         "many times as fast the best row of regard is, the median of the rounds' own ratios. `alone`: milliseconds for",
         f"one sentence by itself, the median of {ALONE}. `a×b`: a processes or workers of b threads. Joey NMT's length",
         "penalty is another one. All are told to keep freed memory. Batches are 64 sentences of about the same length;",
-        "regard takes as many as fit a budget of tokens. CTranslate2 has its weights from `regard export`: in int8 they",
-        "are in 7 bits, which keeps its products from overflowing where there is no VNNI, and its BLEU from falling.",
+        "regard takes as many as fit a budget of tokens. CTranslate2 has its weights from `regard export`: in int8",
+        "in 7 bits, which keeps its products from overflowing where there is no VNNI, and its BLEU from falling.",
     ]
     with tempfile.TemporaryDirectory() as directory:
         for named in given.models:

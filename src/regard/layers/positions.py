@@ -27,10 +27,14 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, positions: Tensor, end: int) -> Tensor:
         """Give the rows of these positions, all of them below `end`."""
+        return self.rows(end)[positions]
+
+    def rows(self, end: int) -> Tensor:
+        """Give the rows of all positions, `end` of them or more."""
         if self.offset + end > self.table.size(0):
             longer = max(self.offset + end, 2 * self.table.size(0))
             self.table = self._rows(longer, self.table.dtype).to(self.table.device)
-        return self.table[positions + self.offset]
+        return self.table[self.offset :]
 
     def _rows(self, length: int, dtype: torch.dtype) -> Tensor:
         return sinusoidal_positions(length, self.d_model, layout=self.layout, dtype=dtype)
@@ -58,9 +62,13 @@ class LearnedPositions(nn.Module):
 
     def forward(self, positions: Tensor, end: int) -> Tensor:
         """Give the rows of these positions, all of them below `end`."""
+        return self.rows(end)[positions]
+
+    def rows(self, end: int) -> Tensor:
+        """Give the rows of all positions, which are `end` or more."""
         if end > self.max_positions:
             raise InputError(f"a sequence of {end} positions is longer than the learned table of {self.max_positions}")
-        return self.weight[positions + self.offset]
+        return self.weight[self.offset :]
 
 
 Positions = SinusoidalPositions | LearnedPositions

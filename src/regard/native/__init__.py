@@ -14,7 +14,7 @@ from regard.errors import RegardError
 LIBRARY = Path(__file__).with_name("kernels.so")
 
 _SIZE, _POINTER, _INT = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int
-_VERSION = 6
+_VERSION = 7
 
 
 def _checked(status: int) -> None:
@@ -31,6 +31,7 @@ _SIGNATURES = {
     "regard_choose": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _POINTER, _POINTER, _POINTER]),
     "regard_chosen": (_checked, [_POINTER, _POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _INT, _POINTER]),
     "regard_linear": (_checked, [_POINTER, _POINTER, _SIZE, _INT, _POINTER]),
+    "regard_embed": (None, [_POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _SIZE, ctypes.c_float, _POINTER]),
     "regard_encode": (_checked, [_POINTER, _POINTER, _POINTER, _SIZE, _SIZE]),
     "regard_step": (_checked, [_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _POINTER]),
     "regard_sizes": (None, [_POINTER]),

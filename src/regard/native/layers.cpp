@@ -271,6 +271,16 @@ void step(const Stack& stack, const Decoding& at, int64_t N, int64_t first, int6
 
 extern "C" {
 
+// The input of a stack: each token's row of a table, scaled, and its position's row of another, if there is one.
+void regard_embed(const float* tokens_table, const float* positions_table, const int64_t* tokens,
+                  const int64_t* positions, int64_t R, int64_t D, float scale, float* x) {
+  for (int64_t row = 0; row < R; ++row) {
+    const float* token = tokens_table + tokens[row] * D;
+    const float* position = positions_table ? positions_table + positions[row] * D : nullptr;
+    for (int64_t d = 0; d < D; ++d) x[row * D + d] = token[d] * scale + (position ? position[d] : 0.0f);
+  }
+}
+
 // Read B sentences: x holds their rows, embedded, sentence b from starts[b] to starts[b + 1]; states come in their place.
 int regard_encode(const regard::Stack* stack, float* x, const int64_t* starts, int64_t B, int64_t threads) {
   const auto some = [=](int64_t first, int64_t last) {

@@ -4,19 +4,18 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import InputError
 from regard.model import Transformer
+from regard.pipeline.embedding import Ints, PackedEmbedding
 from regard.pipeline.linear import Precision, packed_weight
 from regard.pipeline.listed import ListedOutput, Words
 from regard.pipeline.native_stack import NativeStack
 from regard.pipeline.packed import PackedStack
 from regard.pipeline.shortlist import Shortlist
 from regard.pipeline.state import State
-from regard.text import padded
 
 _READ = 32  # sources that are encoded at once
 
@@ -39,6 +38,9 @@ class Engine:
         self._fast_encoder = None if self.encoder is None else NativeStack.of(self.encoder)
         self.fast_decoder = NativeStack.of(self.decoder)
         """The same layers in one call of our own, where that can be had."""
+        self._embed_source = None if model.source_embedding is None else PackedEmbedding(model.source_embedding)
+        assert model.target_embedding is not None
+        self.embed = PackedEmbedding(model.target_embedding)
         bias = model.output.bias
         self.output = packed_weight(model.output.weight.detach(), bias if bias is None else bias.detach(), precision)
         self.dtype = model.output.weight.dtype
@@ -49,27 +51,21 @@ class Engine:
         config = self.config
         return config.max_positions - 1 if config.positions == "learned" else 10**9
 
-    def encode(self, source_BS: Tensor) -> tuple[Tensor, Tensor]:
-        """Give the encoder's states of all tokens that are not padding, (R, D), and which those are, (B, S)."""
-        assert self.model.source_embedding is not None
+    def read(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Ints]:
+        """Give the encoder's states (R, D) of all tokens but padding, and how many of them each source has."""
+        assert self._embed_source is not None
         assert self.encoder is not None
-        x_BSD = self.model.source_embedding(source_BS)
-        real_BS = source_BS != self.config.pad_id
+        rows = [np.array(source, dtype=np.int64) for source in sources]
+        real = [row != self.config.pad_id for row in rows]
+        lengths_B = np.array([some.sum() for some in real], dtype=np.int64)
+        tokens_R = np.concatenate([row[some] for row, some in zip(rows, real, strict=True)])
+        x_RD = self._embed_source(tokens_R, np.concatenate([np.flatnonzero(some) for some in real]))
         if self._fast_encoder is not None:
-            return self._fast_encoder.encode(x_BSD[real_BS], real_BS.sum(1)), real_BS
-        return self.encoder.encode(x_BSD, real_BS)[real_BS], real_BS
-
-    def embed(self, tokens_BN: Tensor, positions_B: NDArray[np.int64]) -> Tensor:
-        """Give the input (R, D) of the decoder for one token in each row."""
-        assert self.model.target_embedding is not None
-        embedding = self.model.target_embedding
-        B, N = tokens_BN.shape
-        x_BND = F.embedding(tokens_BN, embedding.tokens.weight).mul_(embedding.tokens.scale)
-        if embedding.positions is not None:
-            x_BND += embedding.positions(torch.from_numpy(positions_B), int(positions_B.max()) + 1)[:, None]
-        if embedding.norm is not None:
-            x_BND = embedding.norm(x_BND)
-        return x_BND.view(B * N, -1)
+            return self._fast_encoder.encode(x_RD, lengths_B), lengths_B
+        real_BS = torch.arange(int(lengths_B.max())) < torch.from_numpy(lengths_B)[:, None]
+        x_BSD = x_RD.new_zeros(*real_BS.shape, x_RD.size(1))
+        x_BSD[real_BS] = x_RD
+        return self.encoder.encode(x_BSD, real_BS)[real_BS], lengths_B
 
     def logits(self, x_RD: Tensor) -> Tensor:
         """Give the logits (R, W) of the decoder's states."""
@@ -108,8 +104,7 @@ class Decoding:
         places = state.admit([sum(token != pad for token in source) for source in sources])
         if state.source:
             self._read(sources, places.start)
-        positions_B = state.positions_B[places]
-        x_RD = engine.embed(torch.full((len(numbers), 1), engine.start), positions_B)
+        x_RD = engine.embed(np.full(len(numbers), engine.start), state.positions_B[places])
         state.writers_BNT[places, :, 0] = 0
         x_RD = self._step(x_RD, places, 1)
         state.positions_B[places] = 1
@@ -120,11 +115,10 @@ class Decoding:
     def _read(self, sources: Sequence[Sequence[int]], before: int) -> None:
         """Encode sources, and project them for each layer: a few at a time, so that short ones are not padded much."""
         for first in range(0, len(sources), _READ):
-            tokens_BS = padded(sources[first : first + _READ], self._engine.config.pad_id)
-            states_RD, real_BS = self._engine.encode(tokens_BS)
-            # What is real of a source stands side by side, whatever padding is in it.
-            places_B1 = torch.arange(before + first, before + first + tokens_BS.size(0))[:, None]
-            at_R = (places_B1 * self._state.source[0].size(1) + real_BS.cumsum(1) - 1)[real_BS]
+            states_RD, lengths_B = self._engine.read(sources[first : first + _READ])
+            starts_B = np.cumsum(lengths_B) - lengths_B
+            places_B = np.arange(before + first, before + first + len(lengths_B)) * self._state.source[0].size(1)
+            at_R = torch.from_numpy(np.arange(len(states_RD)) + np.repeat(places_B - starts_B, lengths_B))
             for source, layer in zip(self._state.source, self._engine.decoder.layers, strict=True):
                 source.view(-1, source.size(2)).index_copy_(0, at_R, layer.project_source(states_RD))
 
@@ -132,7 +126,7 @@ class Decoding:
         """Take the next token of each row in; give the logits (B, N, W) of the one after it."""
         B, N = tokens_BN.shape
         self._state.begin_step()
-        x_RD = self._engine.embed(tokens_BN, self._state.positions_B)
+        x_RD = self._engine.embed(tokens_BN.numpy().ravel(), np.repeat(self._state.positions_B, N))
         x_RD = self._step(x_RD, slice(0, B), N)
         self._state.end_step()
         return self._logits(x_RD, slice(0, B)).view(B, N, -1)

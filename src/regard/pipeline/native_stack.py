@@ -4,7 +4,9 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import InputError
@@ -98,14 +100,13 @@ class NativeStack:
         if x_RD.dtype != torch.float32 or x_RD.device.type != "cpu":
             raise InputError(f"kernels compute float32 on a CPU, and were given {x_RD.dtype} on {x_RD.device}")
 
-    def encode(self, x_RD: Tensor, lengths_B: Tensor) -> Tensor:
+    def encode(self, x_RD: Tensor, lengths_B: NDArray[np.int64]) -> Tensor:
         """Give the states of sentences of these lengths, whose rows come one after the other."""
         self._check(x_RD, int(lengths_B.sum()))
         x_RD = x_RD.contiguous()
-        starts = torch.zeros(lengths_B.size(0) + 1, dtype=torch.int64)
-        torch.cumsum(lengths_B, 0, out=starts[1:])
+        starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths_B)])
         self._library.regard_encode(
-            ctypes.byref(self._pointers), x_RD.data_ptr(), starts.data_ptr(), lengths_B.size(0), threads()
+            ctypes.byref(self._pointers), x_RD.data_ptr(), starts.ctypes.data, len(lengths_B), threads()
         )
         return x_RD
 

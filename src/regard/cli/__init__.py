@@ -11,7 +11,7 @@ from regard.errors import RegardError
 
 def main() -> NoReturn:
     """Run the command line; what goes wrong is one sentence on standard error and an exit code."""
-    gc.set_threshold(100_000)  # importing torch makes many objects, and looking for garbage among them a tenth slower
+    gc.set_threshold(100_000)  # importing torch makes many objects, none of them garbage to look for
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to stop

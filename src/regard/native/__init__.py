@@ -39,7 +39,6 @@ _SIGNATURES = {
     "regard_best": (_checked, [_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER, _POINTER]),
 }
 
-
 _threads: ContextVar[int | None] = ContextVar("threads", default=None)
 
 
@@ -63,6 +62,11 @@ def threads_for_kernels() -> Iterator[None]:
     finally:
         torch.set_num_threads(given)
         _threads.reset(before)
+
+
+def readable(numbers: torch.Tensor) -> bool:
+    """Say whether kernels can read these numbers where they are."""
+    return numbers.dtype == torch.float32 and numbers.is_contiguous() and numbers.device.type == "cpu"
 
 
 class LinearPointers(ctypes.Structure):

@@ -104,20 +104,22 @@ REGARD_AVX2 void normalize(const Norm& norm, const float* x, int64_t D, float* y
   for (; d < D; ++d) y[d] = (x[d] - mean) * factor * norm.weight[d] + (norm.bias ? norm.bias[d] : 0.0f);
 }
 
+void normalize_rows(const Norm& norm, const float* x, int64_t R, int64_t D, float* y) {
+  for (int64_t row = 0; row < R; ++row) normalize(norm, x + row * D, D, y + row * D);
+}
+
 // What a sublayer reads: the rows, normalised first where the norm comes before.
 const float* entering(const Norm& norm, bool before, const float* x, int64_t R, int64_t D, Room& room) {
   if (!before) return x;
   float* normed = at_least(room.normed, R * D);
-  for (int64_t row = 0; row < R; ++row) normalize(norm, x + row * D, D, normed + row * D);
+  normalize_rows(norm, x, R, D, normed);
   return normed;
 }
 
 // Add what a sublayer gave, and normalise where the norm comes after.
 void leaving(const Norm& norm, bool before, const float* added, int64_t R, int64_t D, float* x) {
-  for (int64_t row = 0; row < R; ++row) {
-    add(x + row * D, added + row * D, 1.0f, D);
-    if (!before) normalize(norm, x + row * D, D, x + row * D);
-  }
+  add(x, added, 1.0f, R * D);
+  if (!before) normalize_rows(norm, x, R, D, x);
 }
 
 // One row over the keys and values at `places`: softmax(qKᵀ/√d_k)V of each head, its heads side by side.
@@ -211,8 +213,7 @@ void encode(const Stack& stack, float* x, const int64_t* starts, int64_t first, 
     leaving(layer->first, layer->norm_before, added, R, D, x);
     feed_forward(*layer, R, D, room, x);
   }
-  if (stack.final)
-    for (int64_t row = 0; row < R; ++row) normalize(*stack.final, x + row * D, D, x + row * D);
+  if (stack.final) normalize_rows(*stack.final, x, R, D, x);
 }
 
 // The first N rows of each sentence from `first` to `last`, one position further.
@@ -262,8 +263,7 @@ void step(const Stack& stack, const Decoding& at, int64_t N, int64_t first, int6
     }
     feed_forward(layer, R, D, room, x);
   }
-  if (stack.final)
-    for (int64_t row = 0; row < R; ++row) normalize(*stack.final, x + row * D, D, x + row * D);
+  if (stack.final) normalize_rows(*stack.final, x, R, D, x);
 }
 
 }  // namespace

@@ -7,7 +7,6 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from regard.errors import InputError
 from regard.model import Transformer
 from regard.native import threads_for_kernels
 from regard.pipeline.engine import Decoding, Engine
@@ -84,8 +83,7 @@ def decode_events(
     """Give what a search finds, as it finds it."""
     words = None
     if settings.shortlist:
-        if engine.shortlist is None:
-            raise InputError("the model has no shortlist; `regard shortlist` makes one")
+        assert engine.shortlist is not None, "whoever asks for a shortlist has seen that there is one"
         words = [
             engine.shortlist.words(source, [engine.end, *request.prefix, *chain(*request.required)])
             for source, request in zip(sources, requests, strict=True)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.layers.embeddings import Embedding
-from regard.native import kernels
+from regard.native import kernels, readable
 
 Ints = NDArray[np.int64]
 
@@ -32,7 +32,7 @@ class PackedEmbedding:
             table_TD = self._positions.rows(int(positions_R.max()) + 1)
         tables = [weight_WD] if table_TD is None else [weight_WD, table_TD]
         library = kernels()
-        if library is not None and all(_readable(table) for table in tables):
+        if library is not None and all(map(readable, tables)):
             tokens_R, positions_R = np.ascontiguousarray(tokens_R), np.ascontiguousarray(positions_R)
             x_RD = torch.empty(R, D)
             library.regard_embed(
@@ -50,8 +50,3 @@ class PackedEmbedding:
             if table_TD is not None:
                 x_RD = x_RD + table_TD[torch.from_numpy(positions_R)]
         return x_RD if self._norm is None else self._norm(x_RD)
-
-
-def _readable(table: Tensor) -> bool:
-    """Say whether kernels can read a table where it is."""
-    return table.dtype == torch.float32 and table.is_contiguous() and table.device.type == "cpu"

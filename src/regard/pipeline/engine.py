@@ -43,6 +43,7 @@ class Engine:
         self.embed = PackedEmbedding(model.target_embedding)
         bias = model.output.bias
         self.output = packed_weight(model.output.weight.detach(), bias if bias is None else bias.detach(), precision)
+        """From the decoder's states (R, D) to logits (R, W)."""
         self.dtype = model.output.weight.dtype
 
     @property
@@ -66,10 +67,6 @@ class Engine:
         x_BSD = x_RD.new_zeros(*real_BS.shape, x_RD.size(1))
         x_BSD[real_BS] = x_RD
         return self.encoder.encode(x_BSD, real_BS)[real_BS], lengths_B
-
-    def logits(self, x_RD: Tensor) -> Tensor:
-        """Give the logits (R, W) of the decoder's states."""
-        return self.output(x_RD)
 
 
 class Decoding:
@@ -138,7 +135,7 @@ class Decoding:
         return x_RD
 
     def _logits(self, x_RD: Tensor, places: slice) -> Tensor:
-        return self._engine.logits(x_RD) if self._listed is None else self._listed(x_RD, places)
+        return self._engine.output(x_RD) if self._listed is None else self._listed(x_RD, places)
 
     def attention(self) -> Tensor:
         """Give what the last step attended to in the source, the mean of the heads of the last layer: (B, N, S)."""

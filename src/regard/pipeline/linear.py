@@ -53,14 +53,20 @@ def _weight_steps() -> int:
     return 127 if torch.cpu._is_vnni_supported() else 64
 
 
-class ChosenOutputs:
-    """Some of the outputs of a packed matrix, packed by themselves; for kernels alone."""
+class PackedBytes:
+    """Room for a matrix X × D as kernels want it, with a bias or without."""
 
-    def __init__(self, packed: Tensor, scales_X: Tensor, sums_X: Tensor, bias_X: Tensor | None, D: int) -> None:
-        self._kept = (packed, scales_X, sums_X, bias_X)
-        pointers = (None if tensor is None else tensor.data_ptr() for tensor in self._kept)
-        self.pointers = LinearPointers(*pointers, scales_X.size(0), D)
-        """To what is kept here, which stays where it is."""
+    def __init__(self, X: int, D: int, *, bias: bool) -> None:
+        library = kernels()
+        assert library is not None
+        self.packed = torch.empty(library.regard_packed_size(X, D), dtype=torch.int8)
+        self.scales_X, self.sums_X = torch.empty(X), torch.empty(X, dtype=torch.int32)
+        self.bias_X = torch.empty(X) if bias else None
+        self.places = tuple(
+            None if kept is None else kept.data_ptr() for kept in (self.packed, self.scales_X, self.sums_X, self.bias_X)
+        )
+        """Of what is kept here, which stays where it is."""
+        self.pointers = LinearPointers(*self.places, X, D)
 
 
 class NativeByteLinear:
@@ -73,30 +79,22 @@ class NativeByteLinear:
     def __init__(self, weight_XD: Tensor, bias_X: Tensor | None) -> None:
         library = kernels()
         assert library is not None
-        self._multiply = library.regard_linear
-        bytes_XD, self._scales_X = _in_bytes(weight_XD, 127 if library.regard_level() == 2 else 64)
+        self._multiply, self._choose = library.regard_linear, library.regard_choose
         self._X, self._D = weight_XD.shape
-        self._packed = torch.empty(library.regard_packed_size(self._X, self._D), dtype=torch.int8)
-        self._sums_X = torch.empty(self._X, dtype=torch.int32)
-        library.regard_pack(bytes_XD.data_ptr(), self._X, self._D, self._packed.data_ptr(), self._sums_X.data_ptr())
-        self._bias_X = None if bias_X is None else bias_X.contiguous().clone()
-        weights = (x.data_ptr() for x in (self._packed, self._scales_X, self._sums_X))
-        bias = None if self._bias_X is None else self._bias_X.data_ptr()
-        self.pointers = LinearPointers(*weights, bias, self._X, self._D)
-        """To what is kept here, which stays where it is."""
+        bytes_XD, scales_X = _in_bytes(weight_XD, 127 if library.regard_level() == 2 else 64)
+        self._weights = PackedBytes(self._X, self._D, bias=bias_X is not None)
+        packed, _, sums, _ = self._weights.places
+        library.regard_pack(bytes_XD.data_ptr(), self._X, self._D, packed, sums)
+        self._weights.scales_X.copy_(scales_X)
+        if self._weights.bias_X is not None and bias_X is not None:
+            self._weights.bias_X.copy_(bias_X)
+        self.pointers = self._weights.pointers
 
-    def chosen(self, outputs: NDArray[np.int32]) -> ChosenOutputs:
+    def chosen(self, outputs: NDArray[np.int32]) -> PackedBytes:
         """Give some of the outputs by themselves."""
-        library = kernels()
-        assert library is not None
-        count = len(outputs)
-        packed = torch.empty(library.regard_packed_size(count, self._D), dtype=torch.int8)
-        scales_X, sums_X = torch.empty(count), torch.empty(count, dtype=torch.int32)
-        bias_X = None if self._bias_X is None else torch.empty(count)
-        to = (packed, scales_X, sums_X, bias_X)
-        pointers = (None if tensor is None else tensor.data_ptr() for tensor in to)
-        library.regard_choose(byref(self.pointers), outputs.ctypes.data, count, *pointers)
-        return ChosenOutputs(packed, scales_X, sums_X, bias_X, self._D)
+        some = PackedBytes(len(outputs), self._D, bias=self._weights.bias_X is not None)
+        self._choose(byref(self.pointers), outputs.ctypes.data, len(outputs), *some.places)
+        return some
 
     def __call__(self, x_RD: Tensor) -> Tensor:
         """Multiply."""

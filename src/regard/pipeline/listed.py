@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.native import LinearPointers, kernels, threads
-from regard.pipeline.linear import ChosenOutputs, Linear, NativeByteLinear
+from regard.pipeline.linear import Linear, NativeByteLinear, PackedBytes
 
 Words = NDArray[np.int32]
 
@@ -20,7 +20,7 @@ class ListedOutput:
     def __init__(self, output: Linear, vocab_size: int) -> None:
         self._output, self._W = output, vocab_size
         self._words: list[Words] = []
-        self._chosen: list[ChosenOutputs] = []
+        self._chosen: list[PackedBytes] = []
 
     def admit(self, words: Sequence[Words]) -> None:
         """Let sentences in that may use these words, behind those that are there."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.native import LinearPointers, kernels, threads
+from regard.native import LinearPointers, kernels, readable, threads
 from regard.pipeline.linear import Linear, NativeByteLinear
 from regard.pipeline.packed import PackedHeads, PackedLayer, PackedNorm, PackedStack
 from regard.pipeline.state import State
@@ -142,11 +142,11 @@ def _layer(layer: PackedLayer) -> _Layer:
     if len({residual.before for residual in (layer.first, layer.second, layer.third) if residual is not None}) > 1:
         raise _NoKernelError
     found = _Layer(
-        heads=_heads(layer.past),
+        heads=_heads(layer.heads),
         first=_norm(layer.first.norm),
         third=_norm(layer.third.norm),
-        query_key_value=_linear(layer.past.together),
-        output=_linear(layer.past.output),
+        query_key_value=_linear(layer.heads.together),
+        output=_linear(layer.heads.output),
         expand=_linear(forward.expand),
         contract=_linear(forward.contract),
         norm_before=layer.first.before,
@@ -167,7 +167,7 @@ def _heads(heads: PackedHeads) -> _Heads:
 
 
 def _norm(norm: PackedNorm) -> _Norm:
-    if norm.eps == 0.0 or norm.weight_D.dtype != torch.float32 or norm.weight_D.device.type != "cpu":
+    if norm.eps == 0.0 or not readable(norm.weight_D):
         raise _NoKernelError
     bias = None if norm.bias_D is None else norm.bias_D.data_ptr()
     return _Norm(norm.weight_D.data_ptr(), bias, norm.eps, norm.centred)

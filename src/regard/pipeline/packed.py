@@ -121,7 +121,7 @@ class PackedLayer:
 
     def __init__(self, layer: EncoderLayer | DecoderLayer, precision: Precision) -> None:
         self.d_model = layer.self_attention.d_model
-        self.past = PackedHeads(layer.self_attention, precision, of_itself=True)
+        self.heads = PackedHeads(layer.self_attention, precision, of_itself=True)
         self.feed_forward = PackedFeedForward(layer.feed_forward, precision)
         self.first, self.third = map(PackedResidual, (layer.self_attention_residual, layer.feed_forward_residual))
         self.source, self.second = None, None
@@ -155,7 +155,7 @@ class PackedStack:
     def widths(self) -> tuple[list[int], list[int]]:
         """How wide keys and values are together, in each layer: of what was written, and of the source."""
         sources = [layer.source for layer in self.layers if layer.source is not None]
-        return [layer.past.width for layer in self.layers], [source.width for source in sources]
+        return [layer.heads.width for layer in self.layers], [source.width for source in sources]
 
     def encode(self, x_BSD: Tensor, real_BS: Tensor) -> Tensor:
         """Give the states of sentences, of which some positions are padding."""
@@ -163,7 +163,7 @@ class PackedStack:
         mask_B11S = _additive(real_BS[:, None, None, :], x_BSD.dtype)
         x_RD = x_BSD.view(B * S, D)
         for layer in self.layers:
-            x_RD = layer(x_RD, _looking_around(layer.past, mask_B11S, B))
+            x_RD = layer(x_RD, _looking_around(layer.heads, mask_B11S, B))
         return self._ended(x_RD).view(B, S, D)
 
     def step(self, x_RD: Tensor, state: State, places: slice, rows: int, record: list[Tensor] | None = None) -> Tensor:
@@ -182,7 +182,7 @@ class PackedStack:
         lengths_B1 = torch.from_numpy(state.source_lengths_B[places, None])
         source_mask = _additive(torch.arange(S) < lengths_B1, x_RD.dtype)[:, None, None]
         for index, layer in enumerate(self.layers):
-            look_back = _looking_back(layer.past, state.past[index], at_R, places, mask_B1NS)
+            look_back = _looking_back(layer.heads, state.past[index], at_R, places, mask_B1NS)
             look_at_source = None
             if layer.source is not None:
                 source_BSX = state.source[index][places, :S]

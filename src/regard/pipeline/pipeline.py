@@ -94,8 +94,7 @@ class Pipeline:
     def check(self, to: str | None, changes: dict[str, Any]) -> None:
         """Raise an `InputError` or a `ConfigError` where a language or settings cannot be had, before any work."""
         self.tag(to)
-        if self.with_changes(changes).shortlist and self.shortlist is None:
-            raise InputError("the model has no shortlist; `regard shortlist` makes one")
+        self.with_changes(changes)
 
     @overload
     def translate(self, texts: str, **options: Any) -> Translation: ...
@@ -220,7 +219,10 @@ class Pipeline:
         given = {key: value for key, value in changes.items() if value is not None}
         if given.get("n_best", 1) > given.get("beam", self.settings.beam) and "beam" not in given:
             given["beam"] = given["n_best"]
-        return SearchSettings(**{**self.settings.model_dump(), **given})
+        settings = SearchSettings(**{**self.settings.model_dump(), **given})
+        if settings.shortlist and self.shortlist is None:
+            raise InputError("the model has no shortlist; `regard shortlist` makes one")
+        return settings
 
     def tag(self, to: str | None) -> int | None:
         """Give the token that asks for a language, if the model has any."""

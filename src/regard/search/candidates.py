@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.native import kernels, threads
+from regard.native import kernels, readable, threads
 
 _BLOCK = 64
 
@@ -11,7 +11,7 @@ _BLOCK = 64
 def log_probabilities(logits_BNW: Tensor) -> Tensor:
     """Give the log-probabilities of logits, which may be written over."""
     library = kernels()
-    if library is None or not _fits(logits_BNW):
+    if library is None or not readable(logits_BNW):
         return logits_BNW.log_softmax(-1)
     W = logits_BNW.size(-1)
     library.regard_log_softmax(logits_BNW.data_ptr(), logits_BNW.numel() // max(W, 1), W, threads())
@@ -23,18 +23,13 @@ def best_continuations(logs_BNW: Tensor, scores_BN: Tensor, k: int) -> tuple[Ten
     B, N, W = logs_BNW.shape
     k = min(k, N * W)
     library = kernels()
-    if library is None or not _fits(logs_BNW) or k == 0:
+    if library is None or not readable(logs_BNW) or k == 0:
         return _best_by_blocks(logs_BNW, scores_BN, k)
     values_BK, at_BK = torch.empty(B, k, dtype=torch.float64), torch.empty(B, k, dtype=torch.int64)
     scores_BN = scores_BN.double().contiguous()
     sizes = (B, N, W, k, threads())
     library.regard_best(logs_BNW.data_ptr(), scores_BN.data_ptr(), *sizes, values_BK.data_ptr(), at_BK.data_ptr())
     return values_BK, at_BK
-
-
-def _fits(numbers: Tensor) -> bool:
-    """Say whether the kernels can read these numbers where they are."""
-    return numbers.dtype == torch.float32 and numbers.is_contiguous() and numbers.device.type == "cpu"
 
 
 def _best_by_blocks(logs_BNW: Tensor, scores_BN: Tensor, k: int) -> tuple[Tensor, Tensor]:

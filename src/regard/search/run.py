@@ -104,7 +104,7 @@ def _advance(beams: Beams, logs_BNW: Tensor, decoder: Decoder, rules: Rules, end
     if beams.settings.coverage_penalty:
         attention_BNS = decoder.attention().double()
         beams.cover(attention_BNS.expand(-1, beams.settings.rows, -1).numpy())
-    if np.isnan(logs_BNW.numpy()[:, :, end]).any():  # one of a row is, if any of it is
+    if bool(logs_BNW[:, :, end].isnan().any()):  # one of a row is, if any of it is
         raise ModelError("the model's log-probabilities are not numbers; its weights have diverged")
     rules.apply(logs_BNW, beams)
     choose = choose_at_random if beams.settings.sample else choose_by_beam

@@ -32,3 +32,12 @@ def test_a_model_must_know_where_to_start() -> None:
     model = Transformer(TransformerConfig.preset("tiny", vocab_size=20))
     with pytest.raises(InputError, match="no bos_id and eos_id"):
         decode(model, [[3, 2]])
+
+
+def test_a_model_of_any_floating_point_type_is_decoded() -> None:
+    torch.manual_seed(0)
+    model = model_of().eval()
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        (found,) = decode(model.to(dtype), [[5, 6, 2]], beam=2)
+        assert all(0 <= token < 20 for token in found.tokens)
+        assert found.score < 0.0

@@ -45,7 +45,7 @@ def main() -> None:
         "Fresh processes in turns, each peer in an environment of its own; loading and a first batch are not counted.",
         "Output tokens a second, ends counted and padding not: medians of the rounds (slowest-fastest). `ratio`: how",
         "many times as fast the best row of regard is, the median of the rounds' own ratios. `alone`: milliseconds for",
-        f"one sentence by itself, the median of {ALONE}. `a×b`: a processes or workers of b threads. Joey NMT's length",
+        f"one sentence by itself, the median of {ALONE}. `a×b`: a workers of b threads. Joey NMT's length",
         "penalty is another one. All are told to keep freed memory. Batches are 64 sentences of about the same length;",
         "regard takes as many as fit a budget of tokens. CTranslate2 has its weights from `regard export`: in int8",
         "in 7 bits, which keeps its products from overflowing where there is no VNNI, and its BLEU from falling.",
@@ -100,11 +100,7 @@ def _model(name: str, path: Path, data: Path, work: Path, threads: int) -> list[
 def _contestants(job: Path, work: Path, threads: int) -> list[Contestant]:
     shapes = [(1, threads), (threads, 1)]
     listed = [
-        *(
-            (f"regard {kind} {a}×{b}", "regard", [kind, str(a), str(b)])
-            for kind in ("float", "int8")
-            for a, b in shapes
-        ),
+        *((f"regard {kind}", "regard", [kind, str(threads)]) for kind in ("float", "int8")),
         *(
             (f"CTranslate2 {kind} {a}×{b}", "ctranslate2", [kind, str(a), str(b), "64"])
             for kind in ("float32", "int8")

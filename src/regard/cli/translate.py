@@ -1,7 +1,5 @@
 """`regard translate`: text in, text out, a line for a line."""
 
-import os
-import signal
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -11,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.translations import Format, written
-from regard.errors import DataError, InputError, RegardError
+from regard.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from regard.pipeline import Pipeline, Translation
 
-_CHUNK = 256  # lines that are translated together; what a stop can cost
-_MANY = 2000  # lines from which on several processes are worth their start
+_CHUNK = 1000  # lines that are translated together; what a stop can cost
 _SEARCH, _SAMPLING, _JOBS = "How it searches", "Draws at random", "Big jobs"
 
 
@@ -72,7 +69,7 @@ def translate(
     shard: Annotated[
         str | None, typer.Option(help="i/n: the i-th of n parts of --input.", rich_help_panel=_JOBS)
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes of one thread.", rich_help_panel=_JOBS)] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="As many as cores, else.", rich_help_panel=_JOBS)] = None,
     precision: Annotated[str, typer.Option(help="auto, float or int8.", rich_help_panel=_JOBS)] = "auto",
 ) -> None:
     """Translate texts. Lines come out in order, one for one, blank for blank."""
@@ -99,13 +96,16 @@ def translate(
     options = {"to": to, **wishes, **settings}
     if picture is not None and (text is None or len(text) != 1 or form != Format.text or stream):
         raise InputError("--picture draws one text, given on the command line")
-    _check_together(text, form, stream, options, source, output, shard, workers)
+    _check_together(text, form, stream, options, source, output, shard)
     from regard.memory import keep_memory
 
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that workers are ended too
     keep_memory()
     from regard.pipeline import load
 
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
     pipeline = load(model, precision=_precision(precision))
     pipeline.check(to, settings)
     if picture is not None:
@@ -114,10 +114,10 @@ def translate(
         _stream(pipeline, text or _input_lines(source), to, settings)
     elif output is not None or shard is not None or source is not None:
         assert source is not None
-        _translate_file(pipeline, options, form, source, output, shard or "1/1", workers)
+        _translate_file(pipeline, options, form, source, output, shard or "1/1")
     else:
         at_once = 1 if text is None and sys.stdin.isatty() else _CHUNK
-        _translate_lines(pipeline, options, form, text or _input_lines(None), at_once, workers or 1)
+        _translate_lines(pipeline, options, form, text or _input_lines(None), at_once)
 
 
 def _check_together(
@@ -128,7 +128,6 @@ def _check_together(
     source: Path | None,
     output: Path | None,
     shard: str | None,
-    workers: int | None,
 ) -> None:
     """Raise an `InputError` where options do not fit together."""
     wanted = options.get("n_best", 1)
@@ -149,8 +148,8 @@ def _check_together(
     if options["align"] and form != Format.jsonl:
         raise InputError("--align needs --format jsonl, which has a place for it")
     shown = options["require"] or options["forbid"] or options["prefix"] or form != Format.text or wanted > 1
-    if stream and (shown or output is not None or shard is not None or workers is not None):
-        raise InputError("--stream shows plain text as it settles: no constraints, formats, --output or --workers")
+    if stream and (shown or output is not None or shard is not None):
+        raise InputError("--stream shows plain text as it settles: no constraints, formats or --output")
 
 
 def _precision(name: str) -> Any:
@@ -189,14 +188,13 @@ def _translate_lines(
     form: Format,
     lines: Iterable[str],
     at_once: int,
-    workers: int,
     first: int = 1,
 ) -> None:
     """From standard input, or from the command line, to standard output."""
     from regard.cli.progress import progress
 
     with progress(None) as moved:
-        for chunk, made in _chunks(pipeline, options, lines, at_once, workers):
+        for chunk, made in _chunks(pipeline, options, lines, at_once):
             _report_cuts(made, first=first + moved.done)
             sys.stdout.buffer.write("".join(map(written, chunk, made, [form] * len(chunk))).encode())
             sys.stdout.buffer.flush()
@@ -210,7 +208,6 @@ def _translate_file(
     source: Path,
     output: Path | None,
     shard: str,
-    workers: int | None,
 ) -> None:
     """From a file to a file that is resumed, or to standard output."""
     from regard.cli.progress import progress
@@ -219,18 +216,16 @@ def _translate_file(
 
     lines, digest = count_lines(source)
     part = Shard.parse(shard).of(lines)
-    if workers is None:
-        workers = _cores() if len(part) >= _MANY else 1
     if output is None:
         lines_of_part = islice(read_lines(source), part.start, part.stop)
-        _translate_lines(pipeline, options, form, lines_of_part, _CHUNK, workers, first=part.start + 1)
+        _translate_lines(pipeline, options, form, lines_of_part, _CHUNK, first=part.start + 1)
         return
     if output.exists() and output.samefile(source):
         raise InputError(f"{output} is the input too; the output is another file")
     identity = {"input": digest, "shard": shard, "format": form.value, "options": options, "model": pipeline.identity}
     with resumable(output, identity) as file, progress(len(part), done=file.done) as moved:
         left = islice(read_lines(source), part.start + file.done, part.stop)
-        for chunk, made in _chunks(pipeline, options, left, _CHUNK, workers):
+        for chunk, made in _chunks(pipeline, options, left, _CHUNK):
             _report_cuts(made, first=part.start + file.done + 1)
             file.add("".join(map(written, chunk, made, [form] * len(chunk))), len(chunk))
             moved.by(len(chunk))
@@ -239,30 +234,14 @@ def _translate_file(
 
 
 def _chunks(
-    pipeline: "Pipeline", options: dict[str, Any], lines: Iterable[str], size: int, workers: int
+    pipeline: "Pipeline", options: dict[str, Any], lines: Iterable[str], size: int
 ) -> Iterator[tuple[list[str], list["Translation"]]]:
-    from regard.pipeline.workers import Work, translated
-
-    chunks: list[list[str]] = []  # that are being translated
-
-    def cut() -> Iterator[list[str]]:
-        rest = iter(lines)
-        while chunk := list(islice(rest, size)):
-            chunks.append(chunk)
-            yield chunk
-
-    if workers > 1 and pipeline.path is None:
-        raise RegardError("several workers need a model directory to read")
-    work = Work(pipeline.path or Path(), pipeline.precision, options)
-    for made in translated(pipeline, work, cut(), workers=workers):
-        yield chunks.pop(0), made
+    rest = iter(lines)
+    while chunk := list(islice(rest, size)):
+        yield chunk, pipeline.translate(chunk, **options)
 
 
 def _report_cuts(made: list["Translation"], first: int) -> None:
     for number, translation in enumerate(made, first):
         if translation.cut:
             print(f"regard: line {number}: the translation had no more room and is not at its end", file=sys.stderr)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -159,11 +159,15 @@ class Transformer(nn.Module):
         write_model_directory(Path(path), self.config, {n: p.detach() for n, p in self.named_parameters()})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a model directory, ready to use: in evaluation mode, in the widest precision it was saved in."""
+    def load(cls, path: str | os.PathLike[str], *, at_least: torch.dtype | None = None) -> Self:
+        """Read a model directory, ready to use: in evaluation mode, in the widest precision it was saved in.
+
+        `at_least` widens it further, `torch.float32` to compute with what was saved as float16.
+        """
         config, tensors = read_model_directory(Path(path))
         with Undrawn():
-            model = cls(config).to(common_type(tensors, source=path))
+            saved = common_type(tensors, source=path)
+            model = cls(config).to(saved if at_least is None else torch.promote_types(saved, at_least))
         load_tensors(model, tensors, source=path)
         return model.eval()
 

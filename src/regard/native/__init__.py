@@ -49,18 +49,27 @@ def threads() -> int:
 
 
 @contextmanager
-def threads_for_kernels() -> Iterator[None]:
-    """Leave all threads to kernels: torch's turn round and round while they wait for work, on the same cores."""
+def one_thread_for_torch() -> Iterator[None]:
+    """Let torch and kernels compute with one thread each in this thread, and in those that are started meanwhile."""
     given = torch.get_num_threads()
-    if given == 1:
+    if given == 1:  # setting it takes longer than a small step
         yield
         return
-    before = _threads.set(given)
     torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(given)
+
+
+@contextmanager
+def threads_for_kernels() -> Iterator[None]:
+    """Leave all threads to kernels: torch's turn round and round while they wait for work, on the same cores."""
+    before = _threads.set(threads())
+    try:
+        with one_thread_for_torch():
+            yield
+    finally:
         _threads.reset(before)
 
 

@@ -1,6 +1,7 @@
 """Sources in, the best targets out, in token numbers."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from itertools import chain
 
@@ -8,9 +9,11 @@ import torch
 from torch import Tensor
 
 from regard.model import Transformer
-from regard.native import threads_for_kernels
+from regard.native import one_thread_for_torch, threads_for_kernels
 from regard.pipeline.engine import Decoding, Engine
-from regard.search import Event, Finished, Hypothesis, Request, SearchSettings, search
+from regard.search import Event, Finished, Hypothesis, Request, SearchSettings, Waiting, search
+
+_WORTH_A_SEARCH = 16  # sentences; fewer are better searched for together, by all threads
 
 
 def decode(
@@ -56,7 +59,7 @@ def decode_requests(
     """Give the best targets of each source, best first."""
     # Longest first: what is decoded side by side is then of about the same length.
     order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
-    events = decode_events(
+    decoder = _Decoder(
         engine,
         [sources[index] for index in order],
         [requests[index] for index in order],
@@ -64,45 +67,85 @@ def decode_requests(
         never=never,
         joining_W=joining_W,
         budget=budget,
+        searches=max(1, min(torch.get_num_threads(), len(sources) // _WORTH_A_SEARCH)),
     )
-    found = {order[event.number]: event.hypotheses for event in events if isinstance(event, Finished)}
+    found = {order[event.number]: event.hypotheses for event in decoder.finished()}
     return [found[index] for index in range(len(sources))]
 
 
-def decode_events(
-    engine: Engine,
-    sources: Sequence[Sequence[int]],
-    requests: Sequence[Request],
-    settings: SearchSettings,
-    *,
-    never: Sequence[int] = (),
-    joining_W: Tensor | None = None,
-    budget: int = 4096,
-    stream: bool = False,
+def decode_stream(
+    engine: Engine, source: Sequence[int], request: Request, settings: SearchSettings, *, never: Sequence[int] = ()
 ) -> Iterator[Event]:
-    """Give what a search finds, as it finds it."""
-    words = None
-    if settings.shortlist:
-        assert engine.shortlist is not None, "whoever asks for a shortlist has seen that there is one"
-        words = [
-            engine.shortlist.words(source, [engine.end, *request.prefix, *chain(*request.required)])
-            for source, request in zip(sources, requests, strict=True)
-        ]
-    decoding = Decoding(engine, sources, settings.rows, attention=settings.coverage_penalty > 0.0, words=words)
-    events = search(
-        decoding,
-        requests,
-        settings,
-        end=engine.end,
-        never=[engine.config.pad_id, engine.start, *never],
-        joining_W=joining_W,
-        slots=lambda number: budget // (settings.rows * max(1, len(sources[number]))),
-        stream=stream,
-    )
-    while True:
-        # Around each step: whoever takes the events may want gradients, and torch's threads, in between.
-        with torch.no_grad(), threads_for_kernels() if engine.fast_decoder is not None else nullcontext():
-            event = next(events, None)
-        if event is None:
-            return
-        yield event
+    """Give what is found for a source, as it settles."""
+    return _Decoder(engine, [source], [request], settings, never=never).events(stream=True)
+
+
+class _Decoder:
+    """Decodes sources by one search, or by several at once that share them."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        sources: Sequence[Sequence[int]],
+        requests: Sequence[Request],
+        settings: SearchSettings,
+        *,
+        never: Sequence[int],
+        joining_W: Tensor | None = None,
+        budget: int = 4096,
+        searches: int = 1,
+    ) -> None:
+        self._engine, self._sources, self._settings, self._searches = engine, sources, settings, searches
+        self._never, self._joining_W = [engine.config.pad_id, engine.start, *never], joining_W
+        self._waiting = Waiting(
+            requests,
+            settings,
+            engine.end,
+            slots=lambda number: budget // (settings.rows * max(1, len(sources[number]))),
+            searches=searches,
+        )
+        self._words = None
+        if settings.shortlist:
+            assert engine.shortlist is not None, "whoever asks for a shortlist has seen that there is one"
+            self._words = [
+                engine.shortlist.words(source, [engine.end, *request.prefix, *chain(*request.required)])
+                for source, request in zip(sources, requests, strict=True)
+            ]
+
+    def finished(self) -> list[Finished]:
+        """Give what was found for all sources."""
+        if self._searches == 1:
+            return self._all_of_one_search()
+        # Threads of this process: most of the time is spent in kernels and in torch, where Python lets others go on.
+        with one_thread_for_torch(), ThreadPoolExecutor(self._searches) as pool:
+            parts = [pool.submit(self._all_of_one_search) for _ in range(self._searches)]
+            try:
+                return [event for part in parts for event in part.result()]
+            finally:
+                self._waiting.close()  # if one of them fails, or someone interrupts us, the others end soon
+
+    def _all_of_one_search(self) -> list[Finished]:
+        return [event for event in self.events() if isinstance(event, Finished)]
+
+    def events(self, *, stream: bool = False) -> Iterator[Event]:
+        """Give what one search finds, as it finds it."""
+        engine, settings = self._engine, self._settings
+        decoding = Decoding(
+            engine, self._sources, settings.rows, attention=settings.coverage_penalty > 0.0, words=self._words
+        )
+        events = search(
+            decoding,
+            self._waiting,
+            settings,
+            end=engine.end,
+            never=self._never,
+            joining_W=self._joining_W,
+            stream=stream,
+        )
+        while True:
+            # Around each step: whoever takes the events may want gradients, and torch's threads, in between.
+            with torch.no_grad(), threads_for_kernels() if engine.fast_decoder is not None else nullcontext():
+                event = next(events, None)
+            if event is None:
+                return
+            yield event

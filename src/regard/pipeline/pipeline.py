@@ -14,7 +14,7 @@ from regard.errors import ConfigError, InputError, ModelError
 from regard.files import read_json
 from regard.model import Transformer
 from regard.model.directory import CONFIG_FILE
-from regard.pipeline.decoding import decode_events, decode_requests, default_limit
+from regard.pipeline.decoding import decode_requests, decode_stream, default_limit
 from regard.pipeline.engine import Engine
 from regard.pipeline.linear import Precision, bytes_are_fast
 from regard.pipeline.shortlist import SHORTLIST, Shortlist
@@ -62,14 +62,13 @@ class Pipeline:
     @classmethod
     def load(cls, path: Path, precision: Literal["auto", "float", "int8"] = "auto") -> Self:
         """Read a model directory with its tokenizers."""
-        model = Transformer.load(path)
+        model = Transformer.load(path, at_least=torch.float32)
         source, target = load_tokenizers(path)
         settings = read_settings(path / GENERATION) if (path / GENERATION).exists() else SearchSettings()
-        kept = model if model.output.weight.dtype == torch.float64 else model.float()
         shortlist = None
         if (path / SHORTLIST).exists():
             shortlist = Shortlist.load(path / SHORTLIST, source.vocab_size, target.vocab_size)
-        return cls(kept, source, target, settings=settings, precision=precision, shortlist=shortlist, path=path)
+        return cls(model, source, target, settings=settings, precision=precision, shortlist=shortlist, path=path)
 
     @property
     def shortlist(self) -> Shortlist | None:
@@ -323,7 +322,7 @@ class Pipeline:
         request = self._request(source, Wishes(), settings)
         settled: list[int] = []
         shown = ""
-        for event in decode_events(self._engine, [source], [request], settings, never=self.target.special, stream=True):
+        for event in decode_stream(self._engine, source, request, settings, never=self.target.special):
             if isinstance(event, Settled):
                 settled += event.tokens
             else:

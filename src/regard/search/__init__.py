@@ -9,3 +9,4 @@ from regard.search.settings import Hypothesis as Hypothesis
 from regard.search.settings import Phrase as Phrase
 from regard.search.settings import Request as Request
 from regard.search.settings import SearchSettings as SearchSettings
+from regard.search.waiting import Waiting as Waiting

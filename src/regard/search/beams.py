@@ -25,6 +25,8 @@ class Sentence:
     request: Request
     constraints: Constraints | None
     finished: list[list[Hypothesis]]
+    slots: int = 1
+    """How many sentences may be searched for with it at once, itself counted."""
     progress: list[Progress] = field(default_factory=list)
     """How far each row is with the constraints, where there are any."""
     just_met: set[int] = field(default_factory=set)

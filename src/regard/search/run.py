@@ -1,6 +1,6 @@
 """The search itself: sentences come in, their rows go on step by step, and leave as soon as they are finished."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from regard.errors import ModelError
-from regard.search.beams import DEAD, Beams, Ints, Sentence
+from regard.search.beams import DEAD, Beams, Ints
 from regard.search.candidates import log_probabilities
 from regard.search.choosing import choose_at_random, choose_by_beam
-from regard.search.rules import Rules, constraints_of
-from regard.search.settings import Hypothesis, Request, SearchSettings
+from regard.search.rules import Rules
+from regard.search.settings import Hypothesis, SearchSettings
+from regard.search.waiting import Waiting
 
 
 @dataclass(frozen=True)
@@ -56,35 +57,24 @@ class Decoder(Protocol):
 
 def search(
     decoder: Decoder,
-    requests: Sequence[Request],
+    waiting: Waiting,
     settings: SearchSettings,
     *,
     end: int,
     never: Sequence[int] = (),
     joining_W: Tensor | None = None,
-    slots: Callable[[int], int] = lambda number: 32,
     stream: bool = False,
 ) -> Iterator[Event]:
     """Give the best hypotheses of each request as soon as they are there; with `stream`, tokens as they settle.
 
-    `slots` says how many sentences a request may be decoded with at once, itself counted; they come in as they are
-    asked for, so it is best to ask for the longest first. `never` are tokens that may not come; `joining_W` says which
-    go on with the word before them.
+    `never` are tokens that may not come; `joining_W` says which go on with the word before them.
     """
     rules = Rules(settings, end, never, joining_W)
     beams = Beams(settings, [])
-    groups = settings.groups
-    waiting = [
-        Sentence(number, request, constraints_of(request, settings, end), [[] for _ in range(groups)])
-        for number, request in enumerate(requests)
-    ][::-1]
-    while waiting or beams.sentences:
-        places = min(slots(sentence.number) for sentence in (*beams.sentences, *waiting[-1:]))
-        room = max(places, 1) - len(beams.sentences)
-        # A few at a time: the source is encoded for all that come in together.
-        if waiting and room > 0 and (room >= places // 4 or not beams.sentences):
-            fresh = Beams(settings, [waiting.pop() for _ in range(min(room, len(waiting)))])
-            logits_BW = decoder.admit([sentence.number for sentence in fresh.sentences])
+    while (coming := waiting.take(beams.sentences)) or beams.sentences:
+        if coming:
+            fresh = Beams(settings, coming)
+            logits_BW = decoder.admit([sentence.number for sentence in coming])
             # All rows of a sentence have the same past so far, and so the same logits.
             logs_BNW = log_probabilities(logits_BW)[:, None].repeat(1, settings.rows, 1)
             _advance(fresh, logs_BNW, decoder, rules, end)

@@ -2,19 +2,19 @@
 
 import io
 import json
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
+import torch
 
 from regard.cli import main, translate
-from regard.pipeline import Pipeline, workers
+from regard.pipeline import Pipeline
 from tests.unit.pipeline.models import SENTENCES, save_small_model
 
-EMPTY = str(Path(workers.__file__).parents[1] / "py.typed")
+EMPTY = str(Path(translate.__file__).parents[1] / "py.typed")
 Capture = pytest.CaptureFixture[bytes]
 
 
@@ -108,16 +108,8 @@ def test_a_job_that_is_stopped_goes_on_and_shards_are_the_whole(
     whole, _ = regard(*common)
     assert whole.count("\n") == 40
     out = lines.with_name("out.txt")
-    inner = workers.translated
-
-    def failing(*arguments: object, **options: object) -> Iterator[object]:
-        for number, made in enumerate(inner(*arguments, **options)):  # type: ignore[arg-type]
-            if number == 3:
-                raise OSError("the power is gone")
-            yield made
-
     with monkeypatch.context() as patch:
-        patch.setattr(workers, "translated", failing)
+        patch.setattr(Pipeline, "translate", _only(3, Pipeline.translate))
         _, err = regard(*common, "--output", out, code=1)
     assert "the power is gone" in err
     assert not out.exists()
@@ -135,11 +127,15 @@ def test_a_job_that_is_stopped_goes_on_and_shards_are_the_whole(
     assert "".join(parts) == whole
 
 
-def test_several_workers_give_the_same(regard: Shell, model: Path, lines: Path) -> None:
-    common = ("translate", "--model", model, "--to", "de", "--beam", "2", "--input", lines)
-    out = lines.with_name("out.txt")
-    regard(*common, "--workers", "2", "--output", out)
-    assert out.read_text() == regard(*common)[0]
+def test_any_number_of_threads_gives_the_same(regard: Shell, model: Path, tmp_path: Path) -> None:
+    many = tmp_path / "many.txt"
+    many.write_text("".join(f"{sentence}\n" for sentence in SENTENCES), encoding="utf-8")
+    common = ("translate", "--model", model, "--to", "de", "--beam", "2", "--input", many, "--threads")
+    before = torch.get_num_threads()
+    try:
+        assert regard(*common, "3")[0] == regard(*common, "1")[0]
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_what_is_cut_is_said(regard: Shell, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +222,7 @@ def test_what_is_left_of_another_job_is_not_taken_for_this_ones(
     whole, _ = regard(*common)
     out = lines.with_name("out.txt")
     with monkeypatch.context() as patch:
-        patch.setattr(workers, "translated", _once(workers.translated))
+        patch.setattr(Pipeline, "translate", _only(1, Pipeline.translate))
         regard(*common, "--output", out, code=1)
     lines.with_name("out.txt.partial").write_bytes(b"")
     regard(*common, "--output", out)
@@ -235,10 +231,13 @@ def test_what_is_left_of_another_job_is_not_taken_for_this_ones(
     assert "is the input too" in err
 
 
-def _once(inner: Callable[..., Iterator[object]]) -> Callable[..., Iterator[object]]:
-    def failing(*arguments: object, **options: object) -> Iterator[object]:
-        yield next(inner(*arguments, **options))
-        raise OSError("the power is gone")
+def _only(times: int, inner: Callable[..., object]) -> Callable[..., object]:
+    calls = count(1)
+
+    def failing(*arguments: object, **options: object) -> object:
+        if next(calls) > times:
+            raise OSError("the power is gone")
+        return inner(*arguments, **options)
 
     return failing
 
@@ -248,29 +247,6 @@ def test_tables_have_one_line_for_each_translation(regard: Shell, model: Path) -
     for form in ("tsv", "jsonl"):
         out, _ = regard("translate", "--model", model, "--to", "de", "--format", form, text)
         assert len(out.splitlines()) == 1
-
-
-def test_a_worker_ends_with_who_started_it(model: Path, tmp_path: Path) -> None:
-    """Killed in whatever way, a command leaves no process behind."""
-    source = tmp_path / "in.txt"
-    source.write_text("".join(f"{sentence}\n" for sentence in SENTENCES * 40), encoding="utf-8")
-    command = [sys.executable, "-m", "regard", "translate", "--model", str(model), "--to", "de", "-i", str(source)]
-    process = subprocess.Popen([*command, "-o", str(tmp_path / "out"), "--workers", "2"], stderr=subprocess.DEVNULL)
-
-    def started() -> set[int]:
-        path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        return {int(number) for number in path.read_text().split()} if path.exists() else set()
-
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "out.partial.json").exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    children = started()
-    assert len(children) >= 2
-    process.kill()
-    process.wait()
-    while time.monotonic() < deadline and any(Path(f"/proc/{child}/stat").exists() for child in children):
-        time.sleep(0.1)
-    assert not any(Path(f"/proc/{child}/stat").exists() for child in children)
 
 
 def test_a_shortlist_is_learned_and_used(regard: Shell, tmp_path: Path) -> None:

@@ -1,9 +1,16 @@
+import threading
+from collections.abc import Iterator
+
 import pytest
 import torch
 
 from regard import Transformer, TransformerConfig
-from regard.errors import InputError
+from regard.errors import InputError, ModelError
 from regard.pipeline import decode
+from regard.pipeline.decoding import decode_requests
+from regard.pipeline.engine import Engine
+from regard.pipeline.linear import Precision
+from regard.search import Request, SearchSettings
 
 
 def model_of(**changes: int) -> Transformer:
@@ -41,3 +48,40 @@ def test_a_model_of_any_floating_point_type_is_decoded() -> None:
         (found,) = decode(model.to(dtype), [[5, 6, 2]], beam=2)
         assert all(0 <= token < 20 for token in found.tokens)
         assert found.score < 0.0
+
+
+@pytest.fixture
+def three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("precision", ["float", "int8"])
+def test_several_searches_at_once_find_what_one_finds(precision: Precision, three_threads: None) -> None:
+    torch.manual_seed(0)
+    model = model_of().eval()
+    engine = Engine(model.double() if precision == "float" else model, precision)
+    sources = [[*torch.randint(3, 20, (1 + number % 9,)).tolist(), 2] for number in range(60)]
+    requests = [Request(limit=12)] * len(sources)
+    settings = SearchSettings(beam=3)
+    before = set(threading.enumerate())
+    together = decode_requests(engine, sources, requests, settings)
+    assert torch.get_num_threads() == 3
+    assert set(threading.enumerate()) == before
+    for source, found in zip(sources, together, strict=True):
+        (alone,) = decode_requests(engine, [source], requests[:1], settings)
+        assert [one.tokens for one in found] == [one.tokens for one in alone]
+        assert [one.score for one in found] == pytest.approx([one.score for one in alone], abs=1e-12)
+
+
+def test_a_search_that_fails_ends_the_others(three_threads: None) -> None:
+    model = model_of().eval()
+    with torch.no_grad():
+        model.output.weight[5] = torch.nan
+    before = set(threading.enumerate())
+    with pytest.raises(ModelError, match="not numbers"):
+        decode(model, [[3, 4, 2]] * 60)
+    assert torch.get_num_threads() == 3
+    assert set(threading.enumerate()) == before

@@ -13,7 +13,7 @@ import regard
 from regard.errors import ConfigError, InputError, ModelError
 from regard.pipeline import Pipeline, load
 from regard.pipeline.engine import Decoding
-from regard.search import Request, SearchSettings, search
+from regard.search import Request, SearchSettings, Waiting, search
 from tests.unit.pipeline.models import SENTENCES, save_small_model, small_model, small_pipeline
 
 
@@ -209,7 +209,9 @@ def test_the_cache_is_not_as_large_as_what_never_comes_together() -> None:
     sources = [pipeline.encoded(SENTENCES[0] * 6, "de"), *(pipeline.encoded("it", "de") for _ in range(300))]
     requests = [Request(limit=pipeline.limit(source)) for source in sources]
     decoding = Decoding(pipeline._engine, sources, 1)
-    events = search(decoding, requests, SearchSettings(beam=1), end=2, never=[0, 1], slots=lambda n: 300 if n else 1)
+    greedy = SearchSettings(beam=1)
+    waiting = Waiting(requests, greedy, 2, slots=lambda number: 300 if number else 1)
+    events = search(decoding, waiting, greedy, end=2, never=[0, 1])
     with torch.no_grad():
         assert len(list(events)) == len(sources)
     assert decoding._state.past[0].size(1) <= 64

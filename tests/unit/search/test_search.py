@@ -9,12 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.errors import ConfigError, InputError, ModelError
-from regard.search import Finished, Hypothesis, Request, SearchSettings, Settled, search
-from tests.unit.search.toy import END, START, Toy, log_probability, logits, run
-
-
-def texts(found: list[Hypothesis]) -> list[list[int]]:
-    return [hypothesis.tokens for hypothesis in found]
+from regard.search import Finished, Request, SearchSettings, Settled, Waiting, search
+from tests.unit.search.toy import END, START, Toy, log_probability, logits, run, texts
 
 
 @settings(max_examples=40, deadline=None)
@@ -195,7 +191,8 @@ def test_draws_follow_the_model() -> None:
 def test_tokens_are_told_as_they_settle(beam: int) -> None:
     told: dict[int, list[int]] = {}
     wanted = SearchSettings(beam=beam)
-    for event in search(Toy(range(9), beam), [Request(8)] * 9, wanted, end=END, stream=True):
+    waiting = Waiting([Request(8)] * 9, wanted, END)
+    for event in search(Toy(range(9), beam), waiting, wanted, end=END, stream=True):
         if isinstance(event, Settled):
             told.setdefault(event.number, []).extend(event.tokens)
         elif event.number in told:
@@ -212,7 +209,8 @@ def test_stopping_early_takes_fewer_steps_and_loses_little() -> None:
     for early in (False, True):
         settings = SearchSettings(beam=4, early_stop=early)
         decoder = Counted(sentences, settings.rows)
-        events = search(decoder, requests, settings, end=END, never=[START], slots=lambda number: 1)
+        waiting = Waiting(requests, settings, END, slots=lambda number: 1)
+        events = search(decoder, waiting, settings, end=END, never=[START])
         found = [event.hypotheses[0].score for event in events if isinstance(event, Finished)]
         steps[early], scores[early] = decoder.steps, found
     assert steps[True] < 0.95 * steps[False]
@@ -267,5 +265,6 @@ def test_what_is_not_a_number_ends_the_search(beam: int) -> None:
         def step(self, tokens_BN: Tensor) -> Tensor:
             return torch.full((*tokens_BN.shape, 5), torch.nan)
 
+    settings = SearchSettings(beam=beam)
     with pytest.raises(ModelError, match="not numbers"):
-        list(search(Broken([1], beam), [Request(5)], SearchSettings(beam=beam), end=END))
+        list(search(Broken([1], beam), Waiting([Request(5)], settings, END), settings, end=END))

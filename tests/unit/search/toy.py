@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.search import Finished, Hypothesis, Request, SearchSettings, search
+from regard.search import Finished, Hypothesis, Request, SearchSettings, Waiting, search
 
 START, END = 0, 1
 
@@ -76,6 +76,12 @@ def run(
 ) -> list[list[Hypothesis]]:
     """Search for all sentences; the start is never written."""
     decoder = Toy(sentences, settings.rows, vocabulary)
-    events = search(decoder, requests, settings, end=END, never=[START], slots=lambda number: slots)
+    waiting = Waiting(requests, settings, END, slots=lambda number: slots)
+    events = search(decoder, waiting, settings, end=END, never=[START])
     found = {event.number: event.hypotheses for event in events if isinstance(event, Finished)}
     return [found[number] for number in range(len(sentences))]
+
+
+def texts(found: list[Hypothesis]) -> list[list[int]]:
+    """Give the tokens of hypotheses, without their scores."""
+    return [hypothesis.tokens for hypothesis in found]

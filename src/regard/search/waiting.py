@@ -1,0 +1,57 @@
+"""Sentences that wait to be written. Several searches may take from the same ones, each in a thread of its own."""
+
+from collections.abc import Callable, Sequence
+from threading import Lock
+
+from regard.search.beams import Sentence
+from regard.search.rules import constraints_of
+from regard.search.settings import Request, SearchSettings
+
+
+class Waiting:
+    """Requests in order; it is best to ask for the longest first."""
+
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        settings: SearchSettings,
+        end: int,
+        *,
+        slots: Callable[[int], int] = lambda number: 32,
+        searches: int = 1,
+    ) -> None:
+        """Let requests wait; `slots` says how many sentences each may be searched for with at once, itself counted.
+
+        Where several searches share them, none has more than its share at once.
+        """
+        share = -(-len(requests) // searches)
+        self._sentences = [
+            Sentence(
+                number,
+                request,
+                constraints_of(request, settings, end),
+                [[] for _ in range(settings.groups)],
+                max(1, min(share, slots(number))),
+            )
+            for number, request in enumerate(requests)
+        ][::-1]
+        self._lock = Lock()
+
+    def take(self, beside: Sequence[Sentence]) -> list[Sentence]:
+        """Give the next sentences, as many as there is room for beside these; a few at a time, or none.
+
+        The source is encoded for all that come in together.
+        """
+        with self._lock:
+            if not self._sentences:
+                return []
+            places = min(sentence.slots for sentence in (*beside, self._sentences[-1]))
+            room = places - len(beside)
+            if beside and (room <= 0 or room < places // 4):
+                return []
+            return [self._sentences.pop() for _ in range(min(room, len(self._sentences)))]
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        with self._lock:
+            self._sentences.clear()

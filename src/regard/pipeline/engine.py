@@ -147,7 +147,7 @@ class Decoding:
         self._state.reorder(parents_BN)
 
     def keep(self, places: Sequence[int]) -> None:
-        """Keep the sentences at these places, in this order."""
+        """Keep the sentences at these places; each stays where it is, or comes from behind all that are kept."""
         self._state.keep(places)
         if self._listed is not None:
             self._listed.keep(places)

@@ -69,19 +69,22 @@ class State:
         past_BNT[:] = past_BNT[np.arange(self.count)[:, None], parents_BN]
 
     def keep(self, places: Sequence[int]) -> None:
-        """Keep the sentences at these places, in this order; only those that change their place are copied."""
-        length = self.length * self.rows
-        self.positions_B = self.positions_B[list(places)]
-        self.source_lengths_B = self.source_lengths_B[list(places)]
+        """Keep the sentences at these places; each stays where it is, or comes from behind all that are kept."""
+        order = np.array(places, dtype=np.int64)
+        moved = np.flatnonzero(order != np.arange(len(order)))
+        assert (order[moved] >= len(order)).all(), f"{places} would be copied over one another"
+        if len(moved):
+            self.writers_BNT[moved] = self.writers_BNT[order[moved]]
+            # Each with as much as it has written and read, which for most is far less than there is room for.
+            written, read = self.positions_B * self.rows, self.source_lengths_B
+            for tables, lengths_B in ((self.past, written), (self.source, read)):
+                for new in moved.tolist():
+                    old = places[new]
+                    length = int(lengths_B[old])
+                    for table in tables:
+                        table[new, :length] = table[old, :length]
+        self.positions_B, self.source_lengths_B = self.positions_B[order], self.source_lengths_B[order]
         self.count = len(places)
-        moved = [(new, old) for new, old in enumerate(places) if new != old]
-        if moved:
-            new, old = (np.array(side) for side in zip(*moved, strict=True))
-            self.writers_BNT[new] = self.writers_BNT[old]
-            for past in self.past:
-                past[new, :length] = past[old, :length]
-            for source in self.source:
-                source[new] = source[old]
 
     def _make_room(self) -> None:
         """Have room for all sentences and the next position of each; what is there stays.

@@ -146,15 +146,12 @@ class Beams:
         """End the groups that have all they need; give the places of the sentences that have no other left."""
         B, groups = len(self.sentences), self.settings.groups
         scores_BGM = self.scores_BN.reshape(B, groups, -1)
-        best = scores_BGM.max(2).tolist()
-        done = []
+        best_BG = scores_BGM.max(2)
         for place, sentence in enumerate(self.sentences):
             for group, finished in enumerate(sentence.finished):
-                if finished and best[place][group] != DEAD and self._has_enough(place, finished, best[place][group]):
-                    scores_BGM[place, group] = best[place][group] = DEAD
-            if all(score == DEAD for score in best[place]):
-                done.append(place)
-        return done
+                if finished and self._has_enough(place, finished, float(best_BG[place, group])):
+                    scores_BGM[place, group] = best_BG[place, group] = DEAD
+        return np.flatnonzero((best_BG == DEAD).all(1)).tolist()
 
     def _has_enough(self, place: int, finished: list[Hypothesis], best: float) -> bool:
         """Say whether a group has as many finished hypotheses as rows, or none that could still win."""

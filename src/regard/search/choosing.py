@@ -74,25 +74,18 @@ def choose_by_beam(beams: Beams, logs_BNW: Tensor, end: int) -> Choice:
 def _choose_freely(beams: Beams, choice: Choice, group: int, found: Candidates, end: int) -> None:
     """Fill the choice for one group of all sentences; those with constraints are seen to afterwards."""
     M = beams.settings.rows // beams.settings.groups
-    first = group * M
-    # Plain lists: for a handful of numbers, arrays are slower.
-    columns = (found.rows_BK[:, : 2 * M], found.words_BK[:, : 2 * M], found.scores_BK[:, : 2 * M])
-    chosen = []
-    for place, candidates in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-        onward: list[tuple[int, int, float]] = []
-        free = beams.sentences[place].constraints is None
-        for rank, (row, word, score) in enumerate(zip(*candidates, strict=True)):
-            if score == DEAD:
-                continue
-            if word != end:
-                onward.append((row, word, score))
-            elif rank < M and free:
-                beams.finish(place, group, row, score)
-        chosen.append((onward + [(first, 0, DEAD)] * M)[:M])
-    filled = np.array(chosen, dtype=np.float64)
-    rows = slice(first, first + M)
-    choice.parents_BN[:, rows], choice.words_BN[:, rows] = filled[:, :, 0], filled[:, :, 1]
-    choice.scores_BN[:, rows] = filled[:, :, 2]
+    words_BK, scores_BK = found.words_BK[:, : 2 * M], found.scores_BK[:, : 2 * M]
+    ends_BK = words_BK == end
+    for place, rank in np.argwhere(ends_BK[:, :M] & (scores_BK[:, :M] != DEAD)).tolist():
+        if beams.sentences[place].constraints is None:
+            beams.finish(place, group, int(found.rows_BK[place, rank]), float(scores_BK[place, rank]))
+    # The best M that do not end. Where there are fewer, the others count for nothing.
+    onward_BM = np.argsort(ends_BK, axis=1, kind="stable")[:, :M]
+    at_B1 = np.arange(len(onward_BM))[:, None]
+    rows = slice(group * M, group * M + onward_BM.shape[1])
+    choice.parents_BN[:, rows] = found.rows_BK[at_B1, onward_BM]
+    choice.words_BN[:, rows] = words_BK[at_B1, onward_BM]
+    choice.scores_BN[:, rows] = np.where(ends_BK[at_B1, onward_BM], DEAD, scores_BK[at_B1, onward_BM])
 
 
 def _choose_under_constraints(

@@ -29,9 +29,9 @@ class Rules:
         for place in np.flatnonzero(beams.lengths_B >= beams.limits_B).tolist():
             _leave_only(logs_BNW[place], self._end)
         for place, sentence in enumerate(beams.sentences):
-            at = int(beams.lengths_B[place])
-            if at < len(sentence.request.prefix):
-                _leave_only(logs_BNW[place], sentence.request.prefix[at])
+            prefix = sentence.request.prefix
+            if prefix and beams.lengths_B[place] < len(prefix):
+                _leave_only(logs_BNW[place], prefix[beams.lengths_B[place]])
             elif sentence.constraints is not None:
                 self._apply_constraints(logs_BNW[place], sentence, sentence.constraints)
         if self._settings.no_repeat:

@@ -52,7 +52,7 @@ class Decoder(Protocol):
         """Let each row go on from another row of its sentence."""
 
     def keep(self, places: Sequence[int]) -> None:
-        """Keep the sentences at these places, in this order."""
+        """Keep the sentences at these places; each stays where it is, or comes from behind all that are kept."""
 
 
 def search(
@@ -109,15 +109,24 @@ def _let_go(decoder: Decoder, beams: Beams) -> Iterator[Finished]:
     if not done:
         return
     found = [Finished(beams.sentences[place].number, beams.result(place)) for place in done]
-    left = [place for place in range(len(beams.sentences)) if place not in set(done)]
-    # Those that stay where they are need not be moved.
-    holes = [place for place in done if place < len(left)]
-    places = list(range(len(left)))
-    for hole, moved in zip(holes, [place for place in left if place >= len(left)], strict=True):
-        places[hole] = moved
+    places = places_left(len(beams.sentences), done)
     decoder.keep(places)
     beams.keep(places)
     yield from found
+
+
+def places_left(count: int, done: Sequence[int]) -> list[int]:
+    """Say which of so many sentences are kept once some have gone: the last ones come into the holes of these.
+
+    >>> places_left(6, [1, 4])
+    [0, 5, 2, 3]
+    """
+    kept = count - len(done)
+    places = list(range(kept))
+    holes = [place for place in done if place < kept]
+    for hole, moved in zip(holes, sorted({*range(kept, count)}.difference(done)), strict=True):
+        places[hole] = moved
+    return places
 
 
 def _settled(beams: Beams) -> Iterator[Settled]:

@@ -13,6 +13,7 @@ from regard.errors import InputError
 from regard.native import kernels
 from regard.pipeline.engine import Decoding, Engine
 from regard.pipeline.linear import packed_linear
+from regard.search.run import places_left
 from tests.strategies import VOCAB, configs, model_of, tokens
 
 with_decoder = configs().filter(lambda config: config.kind != "encoder-only")
@@ -74,8 +75,9 @@ def test_any_course_of_a_search_gives_the_logits_of_the_forward_pass(
             (number, [list(rows[parent]) for parent in parents])
             for (number, rows), parents in zip(live, parents_BN.tolist(), strict=True)
         ]
-        kept = torch.randperm(len(live), generator=draw)[: int(pick(0, len(live) + 1))].tolist()
-        if len(kept) < len(live) and int(pick(0, 2)):
+        done = torch.randperm(len(live), generator=draw)[: int(pick(0, len(live) + 1))].tolist()
+        if int(pick(0, 2)):
+            kept = places_left(len(live), done)
             decoding.keep(kept)
             live = [live[place] for place in kept]
 
@@ -112,7 +114,7 @@ def test_kernels_give_what_the_packed_layers_give(
             words_BN = torch.randint(1, VOCAB, (B, N), generator=draw)
             check(by_kernels.step(words_BN), by_packed.step(words_BN))
             parents_BN = torch.randint(0, N, (B, N), generator=draw)
-            kept = torch.randperm(B, generator=draw)[: max(1, B - 1)].tolist()
+            kept = places_left(B, [int(torch.randint(0, B, (), generator=draw))] if B > 1 else [])
             for decoding in (by_kernels, by_packed):
                 decoding.reorder(parents_BN.numpy())
                 decoding.keep(kept)

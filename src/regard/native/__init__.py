@@ -14,7 +14,7 @@ from regard.errors import RegardError
 LIBRARY = Path(__file__).with_name("kernels.so")
 
 _SIZE, _POINTER, _INT = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int
-_VERSION = 7
+_VERSION = 8
 
 
 def _checked(status: int) -> None:
@@ -34,6 +34,8 @@ _SIGNATURES = {
     "regard_embed": (None, [_POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _SIZE, ctypes.c_float, _POINTER]),
     "regard_encode": (_checked, [_POINTER, _POINTER, _POINTER, _SIZE, _SIZE]),
     "regard_step": (_checked, [_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _POINTER]),
+    "regard_attention": (_checked, [_POINTER, _SIZE]),
+    "regard_attention_backward": (_checked, [_POINTER, _POINTER, _SIZE]),
     "regard_sizes": (None, [_POINTER]),
     "regard_log_softmax": (_checked, [_POINTER, _SIZE, _SIZE, _SIZE]),
     "regard_best": (_checked, [_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER, _POINTER]),

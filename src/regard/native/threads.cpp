@@ -2,6 +2,7 @@
 
 #include "threads.hpp"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -80,6 +81,42 @@ void share(int64_t parts, const std::function<void(int64_t)>& part) {
     mine = helpers;
   }
   mine->share(parts, part);
+}
+
+namespace {
+
+// What GNU's OpenMP calls its own, which others have by the same names.
+struct Team {
+  void (*run)(void (*)(void*), void*, unsigned, unsigned);
+  int (*number)();
+  int (*count)();
+
+  Team() {
+    run = reinterpret_cast<decltype(run)>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+    number = reinterpret_cast<decltype(number)>(dlsym(RTLD_DEFAULT, "omp_get_thread_num"));
+    count = reinterpret_cast<decltype(count)>(dlsym(RTLD_DEFAULT, "omp_get_num_threads"));
+  }
+};
+
+struct Shared {
+  const Team& team;
+  int64_t parts;
+  const std::function<void(int64_t)>& part;
+
+  // A team may be smaller than was asked for.
+  static void run(void* given) {
+    const Shared& shared = *static_cast<Shared*>(given);
+    for (int64_t mine = shared.team.number(); mine < shared.parts; mine += shared.team.count()) shared.part(mine);
+  }
+};
+
+}  // namespace
+
+void share_with_team(int64_t parts, const std::function<void(int64_t)>& part) {
+  static const Team team;
+  if (!team.run || !team.number || !team.count) return share(parts, part);
+  Shared shared{team, parts, part};
+  team.run(&Shared::run, &shared, static_cast<unsigned>(parts), 0);
 }
 
 }  // namespace regard

@@ -12,14 +12,18 @@ namespace regard {
 // Do part(0), part(1), … in this thread and in others that wait for work; return once all are done.
 void share(int64_t parts, const std::function<void(int64_t)>& part);
 
+// The same by the threads of the OpenMP that this process has, which are torch's: while it computes they are awake, and
+// others would have to wait for them to give their cores away. Where there is none, it is shared as above.
+void share_with_team(int64_t parts, const std::function<void(int64_t)>& part);
+
 // work(first, last) does the things from first to last, of so many; it is called for as many parts as there are threads.
 // What is thrown in a part is thrown again here, once all have ended.
 template <typename Work>
-void in_parts(int64_t count, int64_t threads, const Work& work) {
+void in_parts(int64_t count, int64_t threads, const Work& work, decltype(&share) by = &share) {
   threads = std::max<int64_t>(1, std::min(threads, count));
   if (threads == 1) return work(0, count);
   std::vector<std::exception_ptr> thrown(threads);
-  share(threads, [&](int64_t t) {
+  by(threads, [&](int64_t t) {
     try {
       work(count * t / threads, count * (t + 1) / threads);
     } catch (...) {

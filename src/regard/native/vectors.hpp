@@ -12,7 +12,7 @@ namespace regard {
 
 // e^x for x ≤ 0: 2^n · e^r with |r| ≤ ½ ln 2, by Taylor's series to the sixth power, exact to a float's last bits.
 REGARD_AVX2 inline __m256 exponential(__m256 x) {
-  x = _mm256_max_ps(x, _mm256_set1_ps(-87.0f));
+  x = _mm256_max_ps(_mm256_set1_ps(-87.0f), x);  // of the two, what is not a number stays so if it is the second
   const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693145752f), x);
   r = _mm256_fnmadd_ps(n, _mm256_set1_ps(1.42860677e-6f), r);

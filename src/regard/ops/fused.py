@@ -6,6 +6,7 @@ from torch import Tensor
 
 from regard.ops.explicit import explicit_attention, repeat_heads
 from regard.ops.masks import Causal, Mask, kernel_mask
+from regard.ops.short import is_short, short_attention
 
 
 def fused_attention(
@@ -18,16 +19,17 @@ def fused_attention(
     scale: float,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Give the output BHTV of softmax(QKᵀ·scale + M)V by torch's fused kernel."""
+    """Give the output BHTV of softmax(QKᵀ·scale + M)V by torch's fused kernel, or by ours for short sequences."""
     if query_BHTK.numel() == 0 or value_BGSV.numel() == 0:  # the kernels divide by their sizes
         return explicit_attention(query_BHTK, key_BGSK, value_BGSV, mask, bias, scale=scale)[0]
     if scale <= 0.0:  # the causal kernels multiply the -∞ of what is masked by the scale
         query_BHTK, scale = query_BHTK * scale, 1.0
     T, S, V = query_BHTK.size(2), value_BGSV.size(2), value_BGSV.size(3)
+    causal, allowed = kernel_mask(mask, T, S, query_BHTK.device)
+    if bias is None and dropout == 0.0 and is_short(query_BHTK, key_BGSK, value_BGSV, causal, allowed):
+        return short_attention(query_BHTK, key_BGSK, value_BGSV, causal, allowed, scale)
     query_BHTK, key_BGSK, value_BGSV = _of_one_width(query_BHTK, key_BGSK, value_BGSV)
     on_cpu = query_BHTK.device.type == "cpu"
-
-    causal, allowed = kernel_mask(mask, T, S, query_BHTK.device)
     if causal and allowed is not None and bias is None and dropout == 0.0 and on_cpu:
         return _causal_and_masked_on_cpu(query_BHTK, key_BGSK, value_BGSV, allowed, scale)[..., :V]
     if causal and (allowed is not None or bias is not None):

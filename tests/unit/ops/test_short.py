@@ -1,0 +1,116 @@
+"""The kernel for short sequences: `test_attention.py` has it among all paths; this is what it promises beyond."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import regard
+from regard.native import kernels
+from regard.ops import KeyLengths
+from regard.ops.masks import kernel_mask
+from regard.ops.short import is_short
+from tests.reference import reference_attention
+
+pytestmark = pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
+
+
+def drawn(B: int, H: int, T: int, K: int) -> Tensor:
+    """Queries, keys or values as projections give them."""
+    return torch.randn(B, T, H, K).transpose(1, 2).requires_grad_()
+
+
+def taken(query: Tensor, key: Tensor, value: Tensor, causal: bool = False, allowed: Tensor | None = None) -> bool:
+    return is_short(query, key, value, causal, allowed)
+
+
+def test_it_takes_what_training_on_sentences_has_and_leaves_the_rest() -> None:
+    x = drawn(2, 4, 17, 32)
+    assert taken(x, x, x)
+    assert taken(x, x, x, causal=True)
+    _, allowed = kernel_mask(KeyLengths(torch.tensor([3, 17])), 17, 17, x.device)
+    assert taken(x, x, x, allowed=allowed)
+    assert not taken(x, x, x, allowed=torch.ones(2, 1, 17, 17, dtype=torch.bool))
+    assert not taken(x, drawn(2, 4, 18, 32), drawn(2, 4, 18, 32), causal=True)
+    assert not taken(x.double(), x.double(), x.double())
+    assert not taken(x.bfloat16(), x.bfloat16(), x.bfloat16())
+    for other in (drawn(2, 4, 65, 32), drawn(2, 4, 17, 12), x.transpose(2, 3), x.to("meta"), x[:0]):
+        assert not taken(other, other, other)
+
+
+@given(
+    st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 2)),
+    st.tuples(st.integers(1, 64), st.integers(1, 64)),
+    st.tuples(st.sampled_from([8, 24, 32]), st.sampled_from([8, 16, 64])),
+    st.booleans(),
+    st.integers(0, 2**31),
+)
+def test_it_gives_the_reference_for_all_shapes_that_it_takes(
+    heads: tuple[int, int, int], lengths: tuple[int, int], widths: tuple[int, int], causal: bool, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    (B, G, shared), (T, S), (K, V) = heads, lengths, widths
+    S = T if causal else S
+    query, key, value = drawn(B, G * shared, T, K), drawn(B, G, S, K), drawn(B, G, S, V)
+    allowed = torch.rand(B, 1, 1, S) < 0.7
+    assert taken(query, key, value, causal, allowed)
+    output = regard.attention(query, key, value, allowed, causal=causal)
+    q, k, v = doubles = [x.detach().double().requires_grad_() for x in (query, key, value)]
+    visible = allowed & torch.ones(T, S, dtype=torch.bool).tril(0 if causal else S)
+    expected, _ = reference_attention(q, k, v, visible, torch.zeros(1, 1, T, S).double(), K**-0.5)
+    direction = torch.randn(expected.shape)
+    changes = torch.autograd.grad(output, (query, key, value), direction)
+    wanted = torch.autograd.grad(expected + sum(x.sum() * 0 for x in doubles), doubles, direction.double())
+    for ours, reference in zip((output, *changes), (expected, *wanted), strict=True):
+        # What cancels out is as large as products of V numbers.
+        largest = max(V**0.5, float(reference.detach().abs().max()))
+        assert (ours.double() - reference).abs().max() <= 2e-6 * largest
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_padding_neighbours_and_threads_change_no_bit(causal: bool) -> None:
+    torch.manual_seed(0)
+    lengths = torch.tensor([5, 23, 1, 16] * 16)
+    query, key, value = (drawn(64, 4, 23, 32) for _ in range(3))
+    direction = torch.randn(64, 4, 23, 32)
+    real = (torch.arange(23) < lengths[:, None])[:, None, :, None]
+    together = regard.attention(query, key, value, KeyLengths(lengths), causal=causal)
+    gradients = torch.autograd.grad(together, (query, key, value), direction * real)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        again = regard.attention(query, key, value, KeyLengths(lengths), causal=causal)
+        assert torch.equal(together, again)
+        assert all(map(torch.equal, gradients, torch.autograd.grad(again, (query, key, value), direction * real)))
+    finally:
+        torch.set_num_threads(before)
+    for row, length in enumerate(lengths[:4].tolist()):
+        alone = [x[row : row + 1, :, :length].detach().requires_grad_() for x in (query, key, value)]
+        output = regard.attention(*alone, causal=causal)
+        assert torch.equal(output[0], together[row, :, :length])
+        changes = torch.autograd.grad(output, alone, direction[row : row + 1, :, :length])
+        for one, every in zip(changes, gradients, strict=True):
+            assert torch.equal(one[0], every[row, :, :length])
+            assert not every[row, :, length:].any()
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_what_is_not_a_number_stays_so(which: int) -> None:
+    given = [torch.randn(1, 1, 9, 8) for _ in range(3)]
+    given[which][0, 0, 4, 3] = torch.nan
+    output = regard.attention(given[0], given[1], given[2])
+    assert output[0, 0, 4].isnan().any()
+    assert output.isnan().any(-1).sum() == (1 if which == 0 else 9)
+
+
+def test_functions_are_transformed_all_the_same() -> None:
+    query = torch.randn(3, 2, 9, 8)
+
+    def summed(x: Tensor) -> Tensor:
+        return regard.attention(x, x, x, causal=True).square().sum()
+
+    expected = torch.autograd.functional.jacobian(summed, query)
+    torch.testing.assert_close(torch.func.grad(summed)(query), expected, rtol=1e-5, atol=1e-4)
+    each = torch.func.vmap(summed)(query[:, None])
+    torch.testing.assert_close(each.sum(), summed(query))

@@ -9,11 +9,12 @@ from importlib.metadata import version
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch import Tensor
 
 from regard import __version__
 from regard.memory import allocator
 from regard.native import kernels
-from regard.ops import dropout
+from regard.ops import attention, dropout
 from regard.pipeline.linear import bytes_are_fast, packed_weight
 from regard.training.machine import cpu_name
 
@@ -25,6 +26,7 @@ def checkup(*, memory_kept: bool) -> Iterator[tuple[str, str]]:
     yield "libraries", ", ".join(f"{name} {version(name)}" for name in ("tokenizers", "safetensors", "sacrebleu"))
     yield "memory", _memory(memory_kept)
     yield "dropout", _dropout()
+    yield "attention", _attention()
     yield "precision", _precision()
     yield "translating", _translating()
     backends = [
@@ -48,6 +50,20 @@ def _dropout() -> str:
     x = torch.randn(4096, 512)
     ours, theirs = _seconds(lambda: dropout(x, 0.1)), _seconds(lambda: F.dropout(x, 0.1))
     return f"from bytes: {theirs / ours:.1f} times as fast as torch's own; rates are rounded to n/256"
+
+
+def _attention() -> str:
+    if kernels() is None:
+        return "by torch's kernels: the package's own were not built"
+    heads = torch.randn(200, 4, 20, 32, requires_grad=True)
+
+    def trained(function: Callable[[Tensor, Tensor, Tensor], Tensor]) -> float:
+        return _seconds(lambda: torch.autograd.grad(function(heads, heads, heads).sum(), heads))
+
+    ratio = trained(F.scaled_dot_product_attention) / trained(attention)
+    return (
+        f"by the package's own kernels for sentences: 20 words, with gradients, {ratio:.1f} times as fast as by torch's"
+    )
 
 
 def _precision() -> str:

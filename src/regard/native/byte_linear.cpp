@@ -23,7 +23,7 @@ namespace {
 constexpr int kLanes = 16;  // outputs in a block of packed weights
 constexpr int kQuad = 4;    // inputs whose weights for an output lie side by side
 constexpr int kInputs = 8;  // inputs come in multiples of this
-constexpr int64_t kWorthAThread = 4'000'000;  // products; for fewer, waking one up costs more than it saves
+constexpr int64_t kWorthAThread = 20'000'000;  // products; for fewer, waking one up costs more than it saves
 
 constexpr int64_t kTile = 60;  // rows that pass by all weights together: they stay in the nearest cache
 constexpr int64_t kTileOutputs = 1 << 16;  // what comes of them should stay in the next one

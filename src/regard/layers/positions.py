@@ -31,10 +31,11 @@ class SinusoidalPositions(nn.Module):
 
     def rows(self, end: int) -> Tensor:
         """Give the rows of all positions, `end` of them or more."""
-        if self.offset + end > self.table.size(0):
-            longer = max(self.offset + end, 2 * self.table.size(0))
-            self.table = self._rows(longer, self.table.dtype).to(self.table.device)
-        return self.table[self.offset :]
+        table = self.table  # another thread may put a shorter one in its place
+        if self.offset + end > table.size(0):
+            longer = max(self.offset + end, 2 * table.size(0))
+            table = self.table = self._rows(longer, table.dtype).to(table.device)
+        return table[self.offset :]
 
     def _rows(self, length: int, dtype: torch.dtype) -> Tensor:
         return sinusoidal_positions(length, self.d_model, layout=self.layout, dtype=dtype)

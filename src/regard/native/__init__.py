@@ -20,7 +20,7 @@ _VERSION = 8
 def _checked(status: int) -> None:
     """Raise what a kernel could not: it returns 0 if all went well."""
     if status:
-        raise RegardError("there is not enough memory to translate so much at once")
+        raise RegardError("there is not enough memory to compute so much at once")
 
 
 _SIGNATURES = {
@@ -52,7 +52,10 @@ def threads() -> int:
 
 @contextmanager
 def one_thread_for_torch() -> Iterator[None]:
-    """Let torch and kernels compute with one thread each in this thread, and in those that are started meanwhile."""
+    """Let torch and kernels compute with one thread each in this thread, and in those that are started meanwhile.
+
+    Those keep it: torch has one number for the process, and each thread looks at it once, when it starts.
+    """
     given = torch.get_num_threads()
     if given == 1:  # setting it takes longer than a small step
         yield

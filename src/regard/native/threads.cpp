@@ -90,11 +90,13 @@ struct Team {
   void (*run)(void (*)(void*), void*, unsigned, unsigned);
   int (*number)();
   int (*count)();
+  int (*most)();
 
   Team() {
     run = reinterpret_cast<decltype(run)>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
     number = reinterpret_cast<decltype(number)>(dlsym(RTLD_DEFAULT, "omp_get_thread_num"));
     count = reinterpret_cast<decltype(count)>(dlsym(RTLD_DEFAULT, "omp_get_num_threads"));
+    most = reinterpret_cast<decltype(most)>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
   }
 };
 
@@ -103,7 +105,7 @@ struct Shared {
   int64_t parts;
   const std::function<void(int64_t)>& part;
 
-  // A team may be smaller than was asked for.
+  // A team may be smaller than there are parts, or larger.
   static void run(void* given) {
     const Shared& shared = *static_cast<Shared*>(given);
     for (int64_t mine = shared.team.number(); mine < shared.parts; mine += shared.team.count()) shared.part(mine);
@@ -114,9 +116,12 @@ struct Shared {
 
 void share_with_team(int64_t parts, const std::function<void(int64_t)>& part) {
   static const Team team;
-  if (!team.run || !team.number || !team.count) return share(parts, part);
+  if (!team.run || !team.number || !team.count || !team.most) return share(parts, part);
   Shared shared{team, parts, part};
-  team.run(&Shared::run, &shared, static_cast<unsigned>(parts), 0);
+  // All of torch's threads, even if some find nothing to do: OpenMP ends those that a smaller team leaves over, and torch
+  // would have to start them again. As with torch itself, a process that was forked from one with a team hangs here.
+  const int64_t size = std::max<int64_t>(parts, team.most());
+  team.run(&Shared::run, &shared, static_cast<unsigned>(size), 0);
 }
 
 }  // namespace regard

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.native import kernels, threads
+from regard.ops.explicit import repeat_heads
 
 _LONGEST = 64  # queries and keys; of longer ones torch computes blocks of scores as fast
 _LANES = 8  # floats that are computed at once
@@ -41,22 +42,28 @@ class _Gradients(ctypes.Structure):
 
 def is_short(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, causal: bool, allowed: Tensor | None) -> bool:
     """Say whether the kernel is there and takes these: floats on a CPU, masked alike for all queries and heads."""
-    T, S = query_BHTK.size(2), key_BGSK.size(2)
+    (B, H, T, K), (_, G, S, _) = query_BHTK.shape, key_BGSK.shape
     return (
         max(T, S) <= _LONGEST
         and (T == S or not causal)
+        # A kernel reads where it is told to: nothing is broadcast.
+        and key_BGSK.shape == (B, G, S, K)
+        and value_BGSV.shape[:3] == (B, G, S)
+        and H % G == 0
         and (allowed is None or allowed.shape[1:3] == (1, 1))
         and all(map(_readable, (query_BHTK, key_BGSK, value_BGSV)))
         and kernels() is not None
         # What traces or transforms a function has tensors without memory, which no pointer leads to.
         and not torch.compiler.is_compiling()
         and not torch._C._are_functorch_transforms_active()
+        and not torch._C._len_torch_dispatch_stack()
     )
 
 
 def _readable(x_BHTX: Tensor) -> bool:
     return (
         type(x_BHTX) in (Tensor, torch.nn.Parameter)
+        and not x_BHTX.is_neg()
         and x_BHTX.dtype == torch.float32
         and x_BHTX.device.type == "cpu"
         and x_BHTX.stride(3) == 1
@@ -88,7 +95,7 @@ class _Short(torch.autograd.Function):
         S = key_BGSK.size(2)
         seen_BS = None if allowed is None else allowed.expand(B, 1, 1, S).contiguous()
         output_BHTV = _like_projections(B, H, T, value_BGSV.size(3))
-        totals_BHT2 = torch.empty(B, H, T, 2)
+        totals_BHT2 = torch.empty(B, H, T, 2, dtype=torch.float32, device="cpu")
         ctx.causal, ctx.scale = causal, scale
         ctx.save_for_backward(query_BHTK, key_BGSK, value_BGSV, output_BHTV, totals_BHT2, seen_BS)
         described = _described(ctx, query_BHTK, key_BGSK, value_BGSV, output_BHTV, totals_BHT2, seen_BS)
@@ -98,10 +105,15 @@ class _Short(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, change_BHTV: Tensor) -> tuple[Tensor | None, ...]:
-        query_BHTK, key_BGSK, value_BGSV, *_ = ctx.saved_tensors
-        described = _described(ctx, *ctx.saved_tensors)
-        change_BHTV = change_BHTV if change_BHTV.stride(3) == 1 else change_BHTV.contiguous()
-        changes = [_like_projections(*x.shape) for x in (query_BHTK, key_BGSK, value_BGSV)]
+        saved = ctx.saved_tensors  # once, and kept until the kernel is done: each look may give copies
+        if not _has_memory(change_BHTV):
+            query_BHTK, key_BGSK, value_BGSV, _, _, seen_BS = saved
+            changes = _gradients_by_formula(ctx, query_BHTK, key_BGSK, value_BGSV, seen_BS, change_BHTV)
+            return *changes, None, None, None
+        described = _described(ctx, *saved)
+        if change_BHTV.stride(3) != 1 or change_BHTV.is_neg():
+            change_BHTV = _like_projections(*change_BHTV.shape).copy_(change_BHTV)
+        changes = tuple(_like_projections(*x.shape) for x in saved[:3])
         gradients = _Gradients(*map(_Rows.of, (change_BHTV, *changes)))
         _library().regard_attention_backward(ctypes.byref(described), ctypes.byref(gradients), threads())
         return *changes, None, None, None
@@ -109,7 +121,7 @@ class _Short(torch.autograd.Function):
 
 def _like_projections(B: int, H: int, T: int, X: int) -> Tensor:
     """Make room with the heads of a position side by side, as the projections before and after have them."""
-    return torch.empty(B, T, H, X).transpose(1, 2)
+    return torch.empty(B, T, H, X, dtype=torch.float32, device="cpu").transpose(1, 2)
 
 
 def _described(
@@ -129,6 +141,45 @@ def _described(
         None if seen_BS is None else seen_BS.data_ptr(),
         *map(_Rows.of, (query_BHTK, key_BGSK, value_BGSV, output_BHTV)),
         totals_BHT2.data_ptr(),
+    )
+
+
+def _has_memory(x: Tensor) -> bool:
+    """Say whether there is anything where a tensor says that it is; there is not for many directions in one."""
+    try:
+        return bool(x.data_ptr())
+    except RuntimeError:
+        return False
+
+
+def _gradients_by_formula(
+    ctx: Any,
+    query_BHTK: Tensor,
+    key_BGSK: Tensor,
+    value_BGSV: Tensor,
+    seen_BS: Tensor | None,
+    change_BHTV: Tensor,
+) -> tuple[Tensor, ...]:
+    """Give the gradients by torch, from changes that have no memory that a kernel could read."""
+    H, G, T, S = query_BHTK.size(1), key_BGSK.size(1), query_BHTK.size(2), key_BGSK.size(2)
+    key_BHSK, value_BHSV = repeat_heads(key_BGSK, H), repeat_heads(value_BGSV, H)
+    hidden = torch.zeros(T, S, dtype=torch.bool) if seen_BS is None else ~seen_BS
+    if ctx.causal:
+        hidden = hidden | ~torch.ones(T, S, dtype=torch.bool).tril()
+    scores_BHTS = (query_BHTK @ key_BHSK.transpose(2, 3) * ctx.scale).masked_fill(hidden, -torch.inf)
+    weights_BHTS = scores_BHTS.softmax(-1).masked_fill(hidden, 0.0)  # where nothing is seen, softmax is not a number
+    changes_BHTS = change_BHTV @ value_BHSV.transpose(2, 3)
+    mean_BHT1 = (changes_BHTS * weights_BHTS).sum(-1, keepdim=True)
+    scores_change_BHTS = weights_BHTS * (changes_BHTS - mean_BHT1) * ctx.scale
+
+    def of_groups(x_BHSX: Tensor) -> Tensor:
+        B, _, S, X = x_BHSX.shape
+        return x_BHSX.reshape(B, G, H // G, S, X).sum(2)
+
+    return (
+        scores_change_BHTS @ key_BHSK,
+        of_groups(scores_change_BHTS.transpose(2, 3) @ query_BHTK),
+        of_groups(weights_BHTS.transpose(2, 3) @ change_BHTV),
     )
 
 

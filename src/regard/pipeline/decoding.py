@@ -1,7 +1,7 @@
 """Sources in, the best targets out, in token numbers."""
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from itertools import chain
 
@@ -118,11 +118,12 @@ class _Decoder:
             return self._all_of_one_search()
         # Threads of this process: most of the time is spent in kernels and in torch, where Python lets others go on.
         with one_thread_for_torch(), ThreadPoolExecutor(self._searches) as pool:
-            parts = [pool.submit(self._all_of_one_search) for _ in range(self._searches)]
             try:
-                return [event for part in parts for event in part.result()]
+                parts = [pool.submit(self._all_of_one_search) for _ in range(self._searches)]
+                wait(parts, return_when=FIRST_EXCEPTION)
             finally:
-                self._waiting.close()  # if one of them fails, or someone interrupts us, the others end soon
+                self._waiting.close()  # if one of them fails, or someone interrupts us, the others end too
+            return [event for part in parts for event in part.result()]
 
     def _all_of_one_search(self) -> list[Finished]:
         return [event for event in self.events() if isinstance(event, Finished)]

@@ -34,7 +34,7 @@ class PackedEmbedding:
         library = kernels()
         if library is not None and all(map(readable, tables)):
             tokens_R, positions_R = np.ascontiguousarray(tokens_R), np.ascontiguousarray(positions_R)
-            x_RD = torch.empty(R, D)
+            x_RD = torch.empty(R, D, dtype=torch.float32, device="cpu")
             library.regard_embed(
                 weight_WD.data_ptr(),
                 None if table_TD is None else table_TD.data_ptr(),

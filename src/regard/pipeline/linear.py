@@ -104,7 +104,7 @@ class NativeByteLinear:
             raise InputError(f"rows of {self._D} numbers are expected; got a tensor of shape {tuple(x_RD.shape)}")
         R = x_RD.size(0)
         x_RD = x_RD.contiguous()
-        y_RX = torch.empty(R, self._X)
+        y_RX = torch.empty(R, self._X, dtype=torch.float32, device="cpu")
         self._multiply(byref(self.pointers), x_RD.data_ptr(), R, threads(), y_RX.data_ptr())
         return y_RX
 

@@ -72,6 +72,8 @@ def search(
     rules = Rules(settings, end, never, joining_W)
     beams = Beams(settings, [])
     while (coming := waiting.take(beams.sentences)) or beams.sentences:
+        if waiting.closed:
+            return
         if coming:
             fresh = Beams(settings, coming)
             logits_BW = decoder.admit([sentence.number for sentence in coming])

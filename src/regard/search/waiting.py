@@ -36,6 +36,8 @@ class Waiting:
             for number, request in enumerate(requests)
         ][::-1]
         self._lock = Lock()
+        self.closed = False
+        """Whether nobody waits for what is found any more."""
 
     def take(self, beside: Sequence[Sentence]) -> list[Sentence]:
         """Give the next sentences, as many as there is room for beside these; a few at a time, or none.
@@ -43,7 +45,7 @@ class Waiting:
         The source is encoded for all that come in together.
         """
         with self._lock:
-            if not self._sentences:
+            if self.closed or not self._sentences:
                 return []
             places = min(sentence.slots for sentence in (*beside, self._sentences[-1]))
             room = places - len(beside)
@@ -52,6 +54,5 @@ class Waiting:
             return [self._sentences.pop() for _ in range(min(room, len(self._sentences)))]
 
     def close(self) -> None:
-        """Let nobody in any more."""
-        with self._lock:
-            self._sentences.clear()
+        """Let nobody in any more, and have searches end before their next step."""
+        self.closed = True

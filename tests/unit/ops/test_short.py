@@ -5,13 +5,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.checkpoint import checkpoint
 
 import regard
 from regard.native import kernels
 from regard.ops import KeyLengths
 from regard.ops.masks import kernel_mask
 from regard.ops.short import is_short
-from tests.reference import reference_attention
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
 
@@ -35,8 +36,11 @@ def test_it_takes_what_training_on_sentences_has_and_leaves_the_rest() -> None:
     assert not taken(x, drawn(2, 4, 18, 32), drawn(2, 4, 18, 32), causal=True)
     assert not taken(x.double(), x.double(), x.double())
     assert not taken(x.bfloat16(), x.bfloat16(), x.bfloat16())
-    for other in (drawn(2, 4, 65, 32), drawn(2, 4, 17, 12), x.transpose(2, 3), x.to("meta"), x[:0]):
+    for other in (drawn(2, 4, 65, 32), drawn(2, 4, 17, 12), x.transpose(2, 3), x.to("meta"), x[:0], torch._neg_view(x)):
         assert not taken(other, other, other)
+    for other in (x[:1], x[:, :3], drawn(2, 4, 17, 40)):  # nothing is broadcast, and all of it fits
+        assert not taken(x, other, other)
+    assert not taken(x, x, x[:, :2])
 
 
 @given(
@@ -57,8 +61,7 @@ def test_it_gives_the_reference_for_all_shapes_that_it_takes(
     assert taken(query, key, value, causal, allowed)
     output = regard.attention(query, key, value, allowed, causal=causal)
     q, k, v = doubles = [x.detach().double().requires_grad_() for x in (query, key, value)]
-    visible = allowed & torch.ones(T, S, dtype=torch.bool).tril(0 if causal else S)
-    expected, _ = reference_attention(q, k, v, visible, torch.zeros(1, 1, T, S).double(), K**-0.5)
+    expected, _ = regard.attention(q, k, v, allowed, causal=causal, return_weights=True)  # the explicit path
     direction = torch.randn(expected.shape)
     changes = torch.autograd.grad(output, (query, key, value), direction)
     wanted = torch.autograd.grad(expected + sum(x.sum() * 0 for x in doubles), doubles, direction.double())
@@ -114,3 +117,51 @@ def test_functions_are_transformed_all_the_same() -> None:
     torch.testing.assert_close(torch.func.grad(summed)(query), expected, rtol=1e-5, atol=1e-4)
     each = torch.func.vmap(summed)(query[:, None])
     torch.testing.assert_close(each.sum(), summed(query))
+
+
+def test_gradients_come_for_many_directions_at_once() -> None:
+    query, key, value = drawn(2, 4, 9, 16), drawn(2, 2, 9, 16), drawn(2, 2, 9, 8)
+    output = regard.attention(query, key, value, torch.rand(2, 1, 1, 9) < 0.6, causal=True)
+    directions = torch.randn(3, *output.shape)
+    together = torch.autograd.grad(output, (query, key, value), directions, retain_graph=True, is_grads_batched=True)
+    for number, direction in enumerate(directions):
+        alone = torch.autograd.grad(output, (query, key, value), direction, retain_graph=True)
+        for many, one in zip(together, alone, strict=True):
+            torch.testing.assert_close(many[number], one, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_saved_may_be_put_away_and_computed_again() -> None:
+    query, key, value = leaves = [drawn(3, 2, 9, 16) for _ in range(3)]
+    direction = torch.randn(3, 2, 9, 16)
+    expected = torch.autograd.grad(regard.attention(query, key, value), leaves, direction)
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, torch.clone):
+        output = regard.attention(query, key, value)
+    assert all(map(torch.equal, torch.autograd.grad(output, leaves, direction), expected))
+    output = checkpoint(regard.attention, query, key, value, use_reentrant=False)
+    assert all(map(torch.equal, torch.autograd.grad(output, leaves, direction), expected))
+
+
+def test_defaults_for_new_tensors_change_nothing() -> None:
+    x = drawn(2, 4, 9, 16)
+    expected = regard.attention(x, x, x)
+    with torch.device("meta"):
+        assert torch.equal(regard.attention(x, x, x), expected)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(regard.attention(x, x, x), expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_trace_has_something_to_compute() -> None:
+    query = torch.randn(2, 4, 9, 16)
+    traced = make_fx(lambda x: regard.attention(x, x, x))(query)
+    torch.testing.assert_close(traced(2 * query), regard.attention(2 * query, 2 * query, 2 * query))
+
+
+def test_a_gradient_of_any_layout_is_read() -> None:
+    x = drawn(2, 4, 9, 16)
+    ones = torch.autograd.grad(regard.attention(x, x, x), x, torch.ones(2, 4, 9, 16))[0]
+    assert torch.equal(torch.autograd.grad(regard.attention(x, x, x).sum(), x)[0], ones)
+    negative = torch._neg_view(-torch.ones(2, 4, 9, 16))
+    assert torch.equal(torch.autograd.grad(regard.attention(x, x, x), x, negative)[0], ones)

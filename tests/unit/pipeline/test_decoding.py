@@ -1,14 +1,17 @@
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from itertools import count
 
 import pytest
 import torch
+from torch import Tensor
 
 from regard import Transformer, TransformerConfig
 from regard.errors import InputError, ModelError
 from regard.pipeline import decode
 from regard.pipeline.decoding import decode_requests
-from regard.pipeline.engine import Engine
+from regard.pipeline.engine import Decoding, Engine
 from regard.pipeline.linear import Precision
 from regard.search import Request, SearchSettings
 
@@ -76,12 +79,25 @@ def test_several_searches_at_once_find_what_one_finds(precision: Precision, thre
         assert [one.score for one in found] == pytest.approx([one.score for one in alone], abs=1e-12)
 
 
-def test_a_search_that_fails_ends_the_others(three_threads: None) -> None:
-    model = model_of().eval()
-    with torch.no_grad():
-        model.output.weight[5] = torch.nan
+def test_a_search_that_fails_ends_the_others(three_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last of them fails at once; the first have more to do than anybody waits for."""
+    inner, started, steps = Decoding.admit, count(1), count()
+
+    def admit(self: Decoding, numbers: Sequence[int]) -> Tensor:
+        if next(started) == 3:
+            raise ModelError("it is broken")
+        return inner(self, numbers)
+
+    def step(self: Decoding, tokens_BN: Tensor) -> Tensor:
+        time.sleep(0.01)
+        next(steps)
+        return torch.zeros(*tokens_BN.shape, 20)
+
+    monkeypatch.setattr(Decoding, "admit", admit)
+    monkeypatch.setattr(Decoding, "step", step)
     before = set(threading.enumerate())
-    with pytest.raises(ModelError, match="not numbers"):
-        decode(model, [[3, 4, 2]] * 60)
+    with pytest.raises(ModelError, match="it is broken"):
+        decode(model_of().eval(), [[3] * 100 + [2]] * 60)
     assert torch.get_num_threads() == 3
     assert set(threading.enumerate()) == before
+    assert next(steps) < 20

@@ -41,6 +41,14 @@ def test_nobody_comes_in_once_it_is_closed() -> None:
     assert waiting.take([]) == []
 
 
+def test_a_search_ends_when_nobody_waits_for_it_any_more() -> None:
+    waiting = Waiting([Request(50)] * 8, SETTINGS, END, slots=lambda number: 2)
+    events = search(Toy(range(8), SETTINGS.rows), waiting, SETTINGS, end=END, never=[START])
+    next(events)
+    waiting.close()
+    assert len(list(events)) <= 1  # what was found in the same step
+
+
 def test_searches_that_share_find_what_one_finds() -> None:
     sentences = list(range(60))
     requests = [Request(7)] * len(sentences)

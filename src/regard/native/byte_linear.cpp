@@ -47,74 +47,94 @@ REGARD_AVX2 inline __m256i lanes(const int8_t* weights) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights));
 }
 
+// Groups of M rows, from row to end, for the outputs of a block.
 template <int M>
-REGARD_AVX2 void rows_avx2(const Product& p, int64_t row, int64_t block) {
-  const int8_t* w = p.packed + block * p.inputs * kLanes;
-  const uint8_t* rows = p.rows + row * p.inputs;
+REGARD_AVX2 void rows_avx2(const Product& p, int64_t row, int64_t end, int64_t block) {
   const __m256i ones = _mm256_set1_epi16(1);
-  __m256i low[M], high[M];  // the sums of eight lanes each
-  for (int m = 0; m < M; ++m) low[m] = high[m] = _mm256_setzero_si256();
-  for (int64_t d = 0; d < p.inputs; d += 2 * kQuad, w += 2 * kQuad * kLanes) {
-#pragma GCC unroll 8
-    for (int m = 0; m < M; ++m) {
-      int32_t quads[2];
-      std::memcpy(quads, rows + m * p.inputs + d, sizeof quads);
-      const __m256i x = _mm256_set1_epi32(quads[0]), z = _mm256_set1_epi32(quads[1]);
-      // Four products are added in 16 bits: 4 · 127 · 64 fits.
-      const __m256i four = _mm256_add_epi16(_mm256_maddubs_epi16(x, lanes(w)), _mm256_maddubs_epi16(z, lanes(w + 64)));
-      const __m256i others =
-          _mm256_add_epi16(_mm256_maddubs_epi16(x, lanes(w + 32)), _mm256_maddubs_epi16(z, lanes(w + 96)));
-      low[m] = _mm256_add_epi32(low[m], _mm256_madd_epi16(four, ones));
-      high[m] = _mm256_add_epi32(high[m], _mm256_madd_epi16(others, ones));
-    }
-  }
+  __m256i mask[2], start[2];  // of eight lanes each
+  __m256 scales[2], bias[2];
   for (int half = 0; half < 2; ++half) {
     const int64_t x = block * kLanes + 8 * half;
-    const bool whole = p.X - x >= 8;  // storing under a mask takes many times as long
-    const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(p.X - x)),
-                                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    const __m256i offset = _mm256_mullo_epi32(_mm256_maskload_epi32(p.sums + x, mask), _mm256_set1_epi32(p.zero));
-    const __m256 scales = _mm256_maskload_ps(p.scales + x, mask);
+    mask[half] = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(p.X - x)),
+                                    _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    const __m256i sums = _mm256_maskload_epi32(p.sums + x, mask[half]);
+    start[half] = _mm256_mullo_epi32(sums, _mm256_set1_epi32(-p.zero));
+    scales[half] = _mm256_maskload_ps(p.scales + x, mask[half]);
+    bias[half] = p.bias ? _mm256_maskload_ps(p.bias + x, mask[half]) : _mm256_setzero_ps();
+  }
+  const bool whole = p.X - block * kLanes >= kLanes;  // storing under a mask takes many times as long
+  for (; row < end; row += M) {
+    const int8_t* w = p.packed + block * p.inputs * kLanes;
+    const uint8_t* rows = p.rows + row * p.inputs;
+    __m256i sums[M][2];
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m) sums[m][0] = start[0], sums[m][1] = start[1];
+    for (int64_t d = 0; d < p.inputs; d += 2 * kQuad, w += 2 * kQuad * kLanes) {
+#pragma GCC unroll 8
+      for (int m = 0; m < M; ++m) {
+        int32_t quads[2];
+        std::memcpy(quads, rows + m * p.inputs + d, sizeof quads);
+        const __m256i x = _mm256_set1_epi32(quads[0]), z = _mm256_set1_epi32(quads[1]);
+        // Four products are added in 16 bits: 4 · 127 · 64 fits.
+        const __m256i four =
+            _mm256_add_epi16(_mm256_maddubs_epi16(x, lanes(w)), _mm256_maddubs_epi16(z, lanes(w + 64)));
+        const __m256i others =
+            _mm256_add_epi16(_mm256_maddubs_epi16(x, lanes(w + 32)), _mm256_maddubs_epi16(z, lanes(w + 96)));
+        sums[m][0] = _mm256_add_epi32(sums[m][0], _mm256_madd_epi16(four, ones));
+        sums[m][1] = _mm256_add_epi32(sums[m][1], _mm256_madd_epi16(others, ones));
+      }
+    }
+#pragma GCC unroll 8
     for (int m = 0; m < M; ++m) {
-      __m256 value = _mm256_cvtepi32_ps(_mm256_sub_epi32(half ? high[m] : low[m], offset));
-      value = _mm256_mul_ps(_mm256_mul_ps(value, scales), _mm256_set1_ps(p.row_scales[row + m]));
-      if (p.bias) value = _mm256_add_ps(value, _mm256_maskload_ps(p.bias + x, mask));
-      float* y = p.y + (row + m) * p.X + x;
-      if (whole)
-        _mm256_storeu_ps(y, value);
-      else
-        _mm256_maskstore_ps(y, mask, value);
+      const __m256 row_scale = _mm256_set1_ps(p.row_scales[row + m]);
+      float* y = p.y + (row + m) * p.X + block * kLanes;
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        __m256 value = _mm256_mul_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(sums[m][half]), scales[half]), row_scale);
+        if (p.bias) value = _mm256_add_ps(value, bias[half]);
+        if (whole)
+          _mm256_storeu_ps(y + 8 * half, value);
+        else
+          _mm256_maskstore_ps(y + 8 * half, mask[half], value);
+      }
     }
   }
 }
 
 template <int M>
-__attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni"))) void rows_vnni(const Product& p, int64_t row,
+__attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni"))) void rows_vnni(const Product& p, int64_t row, int64_t end,
                                                                                int64_t block) {
   const int8_t* weights = p.packed + block * p.inputs * kLanes;
-  __m512i total[M];
-  for (int m = 0; m < M; ++m) total[m] = _mm512_setzero_si512();
-  for (int64_t d = 0; d < p.inputs; d += kQuad) {
-    const __m512i w = _mm512_loadu_si512(weights + d * kLanes);
-    for (int m = 0; m < M; ++m) {
-      int32_t quad;
-      std::memcpy(&quad, p.rows + (row + m) * p.inputs + d, sizeof quad);
-      total[m] = _mm512_dpbusd_epi32(total[m], _mm512_set1_epi32(quad), w);
-    }
-  }
   const int64_t first = block * kLanes;
   const __mmask16 mask = first + kLanes <= p.X ? 0xffff : (1u << (p.X - first)) - 1;
-  const __m512i offset = _mm512_mullo_epi32(_mm512_maskz_loadu_epi32(mask, p.sums + first), _mm512_set1_epi32(p.zero));
+  const __m512i sums = _mm512_maskz_loadu_epi32(mask, p.sums + first);
+  const __m512i start = _mm512_mullo_epi32(sums, _mm512_set1_epi32(-p.zero));
   const __m512 scales = _mm512_maskz_loadu_ps(mask, p.scales + first);
-  for (int m = 0; m < M; ++m) {
-    __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(total[m], offset));
-    value = _mm512_mul_ps(_mm512_mul_ps(value, scales), _mm512_set1_ps(p.row_scales[row + m]));
-    if (p.bias) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, p.bias + first));
-    _mm512_mask_storeu_ps(p.y + (row + m) * p.X + first, mask, value);
+  const __m512 bias = p.bias ? _mm512_maskz_loadu_ps(mask, p.bias + first) : _mm512_setzero_ps();
+  for (; row < end; row += M) {
+    __m512i total[M];
+#pragma GCC unroll 12
+    for (int m = 0; m < M; ++m) total[m] = start;
+    for (int64_t d = 0; d < p.inputs; d += kQuad) {
+      const __m512i w = _mm512_loadu_si512(weights + d * kLanes);
+#pragma GCC unroll 12
+      for (int m = 0; m < M; ++m) {
+        int32_t quad;
+        std::memcpy(&quad, p.rows + (row + m) * p.inputs + d, sizeof quad);
+        total[m] = _mm512_dpbusd_epi32(total[m], _mm512_set1_epi32(quad), w);
+      }
+    }
+#pragma GCC unroll 12
+    for (int m = 0; m < M; ++m) {
+      __m512 value = _mm512_mul_ps(_mm512_cvtepi32_ps(total[m]), scales);
+      value = _mm512_mul_ps(value, _mm512_set1_ps(p.row_scales[row + m]));
+      if (p.bias) value = _mm512_add_ps(value, bias);
+      _mm512_mask_storeu_ps(p.y + (row + m) * p.X + first, mask, value);
+    }
   }
 }
 
-using Rows = void (*)(const Product&, int64_t, int64_t);
+using Rows = void (*)(const Product&, int64_t row, int64_t end, int64_t block);
 
 struct Kernel {
   int32_t zero;      // rows are rounded to zero - 1 steps on either side of it
@@ -135,10 +155,16 @@ void blocks(const Product& p, const Kernel& kernel, int64_t first, int64_t last)
   for (int64_t tile = 0; tile < p.R; tile += size) {
     const int64_t end = std::min(p.R, tile + size);
     for (int64_t block = first; block < last; ++block)
-      for (int64_t row = tile, count; row < end; row += count) {
-        const int64_t left = end - row;  // four are better shared as two and two than as three and one
-        count = left < 2 * kernel.most && left > kernel.most ? (left + 1) / 2 : std::min<int64_t>(kernel.most, left);
-        kernel.by_count[count](p, row, block);
+      for (int64_t row = tile, next; row < end; row = next) {
+        const int64_t left = end - row, most = kernel.most, rest = left % most;
+        if (rest == 0 || left > 2 * most) {
+          next = row + (rest == 0 ? left : left - rest - most);
+          kernel.by_count[most](p, row, next, block);
+        } else {  // what is left over is better shared as two and two than as three and one
+          const int64_t count = left < most ? left : (left + 1) / 2;
+          next = row + count;
+          kernel.by_count[count](p, row, next, block);
+        }
       }
   }
 }

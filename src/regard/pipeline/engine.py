@@ -88,7 +88,8 @@ class Decoding:
         # The weights themselves are something that only the packed layers can give.
         self._wants_attention = attention
         self._layers = engine.decoder if attention or engine.fast_decoder is None else engine.fast_decoder
-        self._state = State(rows, *engine.decoder.widths, engine.dtype)
+        # They mask what nobody has written, and 0 times what is not a number is not a number. Kernels never look there.
+        self._state = State(rows, *engine.decoder.widths, engine.dtype, zeroed=self._layers is engine.decoder)
 
     def admit(self, numbers: Sequence[int]) -> Tensor:
         """Encode sentences, and let them in behind those that are there; give the logits (B, W) of their first token.

@@ -16,7 +16,6 @@
 namespace regard {
 namespace {
 
-constexpr float kNothing = -std::numeric_limits<float>::infinity();
 constexpr int64_t kWorthAThread = 100'000;  // products; for fewer, waking one up costs more than it saves
 
 // Rows of floats for each head of each sentence, wherever they are.
@@ -44,11 +43,6 @@ struct Gradients {
 struct Room {
   std::vector<float> keys, values, weights, changes, mask;
 };
-
-float* at_least(std::vector<float>& room, int64_t size) {
-  if (static_cast<int64_t>(room.size()) < size) room.resize(size);
-  return room.data();
-}
 
 // C (+)= A · B for R rows and 8 · C columns: A's numbers lie `row` and `column` apart.
 template <int R, int C>

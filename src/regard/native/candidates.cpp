@@ -13,7 +13,6 @@
 namespace regard {
 namespace {
 
-constexpr float kNothing = -std::numeric_limits<float>::infinity();
 constexpr int64_t kWorthAThread = 200'000;  // numbers; for fewer, waking one up costs more than it saves
 constexpr int64_t kSpan = 512;  // numbers that are summed as floats before the sum goes into a double
 

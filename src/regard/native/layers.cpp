@@ -70,11 +70,6 @@ struct Room {
   std::vector<const float*> places;
 };
 
-float* at_least(std::vector<float>& room, int64_t size) {
-  if (static_cast<int64_t>(room.size()) < size) room.resize(size);
-  return room.data();
-}
-
 REGARD_AVX2 void normalize(const Norm& norm, const float* x, int64_t D, float* y) {
   float mean = 0.0f;
   int64_t d = 0;

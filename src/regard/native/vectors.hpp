@@ -5,10 +5,20 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <vector>
 
 #define REGARD_AVX2 __attribute__((target("avx2,fma")))
 
 namespace regard {
+
+constexpr float kNothing = -std::numeric_limits<float>::infinity();  // the score of what cannot be
+
+// Room that grows to what is needed, and is used again.
+inline float* at_least(std::vector<float>& room, int64_t size) {
+  if (static_cast<int64_t>(room.size()) < size) room.resize(size);
+  return room.data();
+}
 
 // e^x for x ≤ 0: 2^n · e^r with |r| ≤ ½ ln 2, by Taylor's series to the sixth power, exact to a float's last bits.
 REGARD_AVX2 inline __m256 exponential(__m256 x) {

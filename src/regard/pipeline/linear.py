@@ -60,8 +60,8 @@ class PackedBytes:
         library = kernels()
         assert library is not None
         self.packed = torch.empty(library.regard_packed_size(X, D), dtype=torch.int8)
-        self.scales_X, self.sums_X = torch.empty(X), torch.empty(X, dtype=torch.int32)
-        self.bias_X = torch.empty(X) if bias else None
+        self.scales_X, self.sums_X = torch.empty(X, dtype=torch.float32), torch.empty(X, dtype=torch.int32)
+        self.bias_X = torch.empty(X, dtype=torch.float32) if bias else None
         self.places = tuple(
             None if kept is None else kept.data_ptr() for kept in (self.packed, self.scales_X, self.sums_X, self.bias_X)
         )

@@ -41,7 +41,6 @@ class Pipeline:
         settings: SearchSettings | None = None,
         precision: Literal["auto", "float", "int8"] = "auto",
         shortlist: Shortlist | None = None,
-        path: Path | None = None,
     ) -> None:
         if model.config.kind != "encoder-decoder":
             raise InputError(f"the model is {model.config.kind}; a pipeline needs an encoder and a decoder")
@@ -51,7 +50,6 @@ class Pipeline:
                 f"its tokenizers {source.vocab_size} and {target.vocab_size}"
             )
         self.model, self.source, self.target = model.eval(), source, target
-        self.path = path
         """The directory that it was read from, if it was."""
         self.settings = SearchSettings() if settings is None else settings
         if precision == "auto":
@@ -68,7 +66,7 @@ class Pipeline:
         shortlist = None
         if (path / SHORTLIST).exists():
             shortlist = Shortlist.load(path / SHORTLIST, source.vocab_size, target.vocab_size)
-        return cls(model, source, target, settings=settings, precision=precision, shortlist=shortlist, path=path)
+        return cls(model, source, target, settings=settings, precision=precision, shortlist=shortlist)
 
     @property
     def shortlist(self) -> Shortlist | None:

@@ -6,7 +6,8 @@ from typing import Literal
 from torch import Tensor, nn
 
 from regard.layers.dropout import Dropout
-from regard.ops import post_norm_residual, pre_norm_residual
+from regard.layers.norms import LayerNorm
+from regard.ops import add_and_norm, post_norm_residual, pre_norm_residual
 
 NormPlacement = Literal["pre", "post"]
 
@@ -25,5 +26,8 @@ class Residual(nn.Module):
 
     def forward(self, x_BTD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Run the sublayer on x and add what it gives."""
+        if self.training and self.placement == "post" and isinstance(self.norm, LayerNorm):
+            norm, rate = self.norm, self.dropout.rate
+            return add_and_norm(x_BTD, sublayer(x_BTD), norm.weight, norm.bias, eps=norm.eps, rate=rate)
         connect = pre_norm_residual if self.placement == "pre" else post_norm_residual
         return connect(x_BTD, lambda x: self.dropout(sublayer(x)), self.norm)

@@ -14,7 +14,7 @@ from regard.errors import RegardError
 LIBRARY = Path(__file__).with_name("kernels.so")
 
 _SIZE, _POINTER, _INT = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int
-_VERSION = 8
+_VERSION = 9
 
 
 def _checked(status: int) -> None:
@@ -36,6 +36,10 @@ _SIGNATURES = {
     "regard_step": (_checked, [_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _POINTER]),
     "regard_attention": (_checked, [_POINTER, _SIZE]),
     "regard_attention_backward": (_checked, [_POINTER, _POINTER, _SIZE]),
+    "regard_drop": (_checked, [_POINTER, _POINTER, _SIZE, _SIZE, _POINTER]),
+    "regard_join": (_checked, [_POINTER, _SIZE, _POINTER]),
+    "regard_join_backward": (_checked, [_POINTER, _POINTER, _SIZE]),
+    "regard_surprise": (_checked, [_POINTER, _POINTER, _SIZE, _SIZE, ctypes.c_float, _SIZE, _POINTER]),
     "regard_sizes": (None, [_POINTER]),
     "regard_log_softmax": (_checked, [_POINTER, _SIZE, _SIZE, _SIZE]),
     "regard_best": (_checked, [_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER, _POINTER]),
@@ -81,6 +85,42 @@ def threads_for_kernels() -> Iterator[None]:
 def readable(numbers: torch.Tensor) -> bool:
     """Say whether kernels can read these numbers where they are."""
     return numbers.dtype == torch.float32 and numbers.is_contiguous() and numbers.device.type == "cpu"
+
+
+def can_compute(*tensors: torch.Tensor) -> bool:
+    """Say whether there are kernels, and these tensors are floats in memory that they can read."""
+    return (
+        kernels() is not None
+        and all(map(_in_memory, tensors))
+        # What traces or transforms a function has tensors without memory, which no pointer leads to.
+        and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+        and not torch._C._len_torch_dispatch_stack()
+    )
+
+
+def _in_memory(x: torch.Tensor) -> bool:
+    return (
+        type(x) in (torch.Tensor, torch.nn.Parameter)
+        and x.dtype == torch.float32
+        and x.device.type == "cpu"
+        and not x.is_neg()
+    )
+
+
+def has_memory(x: torch.Tensor) -> bool:
+    """Say whether there is anything where a tensor says that it is; there is not for many directions in one."""
+    try:
+        return bool(x.data_ptr())
+    except RuntimeError:
+        return False
+
+
+def library() -> ctypes.CDLL:
+    """Give the kernels, where `can_compute` has said that there are any."""
+    found = kernels()
+    assert found is not None, "`can_compute` says whether there are kernels"
+    return found
 
 
 class LinearPointers(ctypes.Structure):

@@ -21,6 +21,7 @@ A tensor's shape is in its name, one letter an axis, the same letters in the who
 So `weights_BHTS` says for each sentence, head and query how much it attends to each key.
 """
 
+from regard.ops.add_norm import add_and_norm as add_and_norm
 from regard.ops.attention import attention as attention
 from regard.ops.dropout import applied_rate as applied_rate
 from regard.ops.dropout import byte_rate as byte_rate

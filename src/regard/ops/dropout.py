@@ -1,12 +1,6 @@
-"""Dropout whose mask is cut from random bytes: far quicker than drawing one number an element.
+"""Dropout whose mask is cut from random bytes: far quicker than drawing one number an element."""
 
-While a training step runs inside `dropout_keyed_by`, the bytes are a pure function of a key for each row: what is
-dropped from an example does not depend on its neighbours, on the number of processes, or on what was drawn before.
-"""
-
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+import ctypes
 from typing import Any
 
 import torch
@@ -14,6 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import InputError
+from regard.native import can_compute, has_memory, library, threads
+from regard.ops.draws import drawn_starts, keyed, words_from
 
 
 def byte_rate(rate: float) -> float:
@@ -37,6 +33,11 @@ def checked_rate(rate: float) -> float:
     return rate
 
 
+def cut_from_bytes(rate: float) -> bool:
+    """Say whether bytes are fine enough for a rate."""
+    return applied_rate(rate) == byte_rate(rate)
+
+
 def dropout(x: Tensor, rate: float) -> Tensor:
     """Set each element to zero with the given probability and scale the rest, so that the mean stays.
 
@@ -46,100 +47,63 @@ def dropout(x: Tensor, rate: float) -> Tensor:
     """
     if rate == 0.0:
         return x
-    keys = _KEYS.get()
-    applied = applied_rate(rate)
-    in_bytes = applied == byte_rate(rate)
-    if keys is None and (x.device.type != "cpu" or not in_bytes):
+    if not keyed() and (x.device.type != "cpu" or not cut_from_bytes(rate)):
         return F.dropout(x, rate, training=True)
-    width = 1 if in_bytes else 4
-    words = _drawn_words(x, width) if keys is None else keys.words(x, width)
-    output: Tensor = _Drop.apply(x, _kept(words, rate, x.shape, in_bytes), applied)  # type: ignore[no-untyped-call]
+    starts_R = drawn_starts(x)
+    by_kernel = cut_from_bytes(rate) and can_compute(x) and x.is_contiguous() and x.numel() > 0
+    output: Tensor = (_DropByKernel if by_kernel else _Drop).apply(x, starts_R, rate)  # type: ignore[no-untyped-call]
     return output
 
 
-@contextmanager
-def dropout_keyed_by(keys_B: Tensor) -> Iterator[None]:
-    """Draw what is dropped in this block from one int64 key for each row (first dimension) of what it is dropped from.
+class Dropping(ctypes.Structure):
+    """What a kernel must know to draw: see `native/dropping.hpp`."""
 
-    >>> from regard.ops import dropout
-    >>> x, keys = torch.ones(3, 8), torch.tensor([5, 6, 7])
-    >>> with dropout_keyed_by(keys):
-    ...     whole = dropout(x, 0.5)
-    >>> with dropout_keyed_by(keys[1:]):
-    ...     part = dropout(x[1:], 0.5)
-    >>> part.equal(whole[1:])
-    True
-    """
-    token = _KEYS.set(_RowKeys(keys_B))
-    try:
-        yield
-    finally:
-        _KEYS.reset(token)
+    _fields_ = (
+        ("starts", ctypes.c_void_p),
+        ("elements", ctypes.c_int64),
+        ("threshold", ctypes.c_int32),
+        ("scale", ctypes.c_float),
+    )
+
+    @classmethod
+    def of(cls, starts_R: Tensor | None, size: int, rate: float) -> "Dropping":
+        """Describe what is dropped from so many elements in all."""
+        if starts_R is None:
+            return cls(None, size, 0, 1.0)
+        return cls(starts_R.data_ptr(), size // starts_R.size(0), round(rate * 256), _scale(rate))
 
 
-def mixed(words: Tensor) -> Tensor:
-    """Scramble 64-bit words so that neighbours have nothing in common (the finaliser of SplitMix64).
-
-    It works in place.
-    """
-    shifted = torch.empty_like(words)
-    for distance, factor in ((30, _FIRST), (27, _SECOND), (31, 1)):
-        # torch's shift carries the sign along; the mask takes it away, or the highest bit would always come out 0.
-        torch.bitwise_right_shift(words, distance, out=shifted).bitwise_and_((1 << (64 - distance)) - 1)
-        words.bitwise_xor_(shifted)
-        if factor != 1:
-            words.mul_(factor)
-    return words
+def _scale(rate: float) -> float:
+    return 1.0 / (1.0 - applied_rate(rate))
 
 
-# SplitMix64's constants (Steele, Lea and Flood 2014), as signed numbers.
-_GOLDEN, _FIRST, _SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
+def factors_from(starts_R: Tensor, rate: float, x: Tensor) -> Tensor:
+    """Give what the elements of x are multiplied by: the scale, or 0."""
+    return _kept(starts_R, rate, x.shape).to(x.dtype).mul_(_scale(rate))
 
 
-class _RowKeys:
-    """One key a row; each use moves them on, and so draws other bytes."""
-
-    def __init__(self, keys_B: Tensor) -> None:
-        self._keys_B = keys_B
-
-    def words(self, x: Tensor, width: int) -> Tensor:
-        """Give random words, enough for `width` bytes an element, a row of words for a row of x."""
-        if x.dim() == 0 or x.size(0) != self._keys_B.size(0):
-            raise InputError(f"dropout has keys for {self._keys_B.size(0)} rows and was given {tuple(x.shape)}")
-        self._keys_B = self._keys_B.to(x.device) + _GOLDEN
-        # Scrambled once more for each use, so that the streams of different uses do not run into each other.
-        starts_B = mixed(self._keys_B.clone())
-        count = -(-x[0].numel() * width // 8) if x.size(0) else 0
-        return mixed(starts_B[:, None] + torch.arange(1, count + 1, device=x.device) * _GOLDEN)
-
-
-_KEYS: ContextVar[_RowKeys | None] = ContextVar("dropout keys", default=None)
-
-
-def _drawn_words(x: Tensor, width: int) -> Tensor:
-    # Eight bytes a draw, over all 64 bits: random_() without bounds would leave the sign bit at zero.
-    return torch.empty(1, -(-x.numel() * width // 8), dtype=torch.int64, device=x.device).random_(-(2**63), None)
-
-
-def _kept(words_RX: Tensor, rate: float, shape: torch.Size, in_bytes: bool) -> Tensor:
+def _kept(starts_R: Tensor, rate: float, shape: torch.Size) -> Tensor:
     """Say by a byte for each element whether it stays: 1, or goes: 0."""
-    rows = words_RX.size(0)
+    rows = starts_R.size(0)
     elements = shape.numel() // rows if rows else 0
-    if not in_bytes:
+    if not cut_from_bytes(rate):
+        words_RX = words_from(starts_R, -(-elements // 2)).view(torch.int32)
         threshold = round(rate * 2**32) - 2**31
-        return (words_RX.view(torch.int32)[:, :elements] >= threshold).to(torch.uint8).view(shape)
+        return (words_RX[:, :elements] >= threshold).to(torch.uint8).view(shape)
+    words_RX = words_from(starts_R, -(-elements // 8)).view(torch.uint8)
     threshold = round(rate * 256)
     # Clamping bytes takes a tenth of the time that comparing them does.
-    return words_RX.view(torch.uint8)[:, :elements].clamp(threshold - 1, threshold).sub_(threshold - 1).view(shape)
+    return words_RX[:, :elements].clamp(threshold - 1, threshold).sub_(threshold - 1).view(shape)
 
 
 class _Drop(torch.autograd.Function):
     """Keep the mask as one byte an element for the way back, in place of a float."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, kept: Tensor, rate: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, starts_R: Tensor, rate: float) -> Tensor:
+        kept = _kept(starts_R, rate, x.shape)
         ctx.save_for_backward(kept)
-        ctx.scale = 1.0 / (1.0 - rate)
+        ctx.scale = _scale(rate)
         # Bytes become floats before they multiply: a product of mixed types takes four times as long.
         return kept.to(x.dtype).mul_(x).mul_(ctx.scale)
 
@@ -147,3 +111,26 @@ class _Drop(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (kept,) = ctx.saved_tensors
         return kept.to(gradients[0].dtype).mul_(ctx.scale) * gradients[0], None, None
+
+
+class _DropByKernel(torch.autograd.Function):
+    """Keep nothing: what is dropped is drawn again on the way back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, starts_R: Tensor, rate: float) -> Tensor:
+        ctx.save_for_backward(starts_R)
+        ctx.rate = rate
+        output = torch.empty_like(x)
+        dropping = Dropping.of(starts_R, x.numel(), rate)
+        library().regard_drop(ctypes.byref(dropping), x.data_ptr(), starts_R.size(0), threads(), output.data_ptr())
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (starts_R,) = ctx.saved_tensors
+        (gradient,) = gradients
+        if not has_memory(gradient):
+            return factors_from(starts_R, ctx.rate, gradient) * gradient, None, None
+        # The same elements of what comes back are dropped and scaled, so that this has a gradient too.
+        again: Tensor = _DropByKernel.apply(gradient.contiguous(), starts_R, ctx.rate)  # type: ignore[no-untyped-call]
+        return again, None, None

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.errors import InputError
+from regard.native import can_compute, library, threads
 
 
 def label_smoothed_cross_entropy(
@@ -40,9 +41,7 @@ def label_smoothed_cross_entropy(
     flat = targets.flatten().long()
     real = torch.ones_like(flat, dtype=torch.bool) if pad_id is None else flat != pad_id
     skipped = -100  # torch's own mark; never a token, so padding of any number can become it
-    wrong = real & ((flat < 0) | (flat >= W))
-    if logits.device.type == "cpu" and wrong.any():
-        raise InputError(f"target {int(flat[wrong][0])} is outside the vocabulary of {W}")
+    _check_labels(flat[real], W)
     losses = F.cross_entropy(
         logits.reshape(-1, W),
         flat.masked_fill(~real, skipped),
@@ -54,6 +53,14 @@ def label_smoothed_cross_entropy(
         return losses.view(targets.shape)
     total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
     return total if reduction == "sum" else total / real.sum().clamp(min=1)
+
+
+def _check_labels(labels_R: Tensor, W: int) -> None:
+    if labels_R.device.type != "cpu":  # a look at them would make the device wait
+        return
+    wrong = (labels_R < 0) | (labels_R >= W)
+    if wrong.any():
+        raise InputError(f"target {int(labels_R[wrong][0])} is outside the vocabulary of {W}")
 
 
 def _check_smoothing(smoothing: float) -> None:
@@ -80,6 +87,7 @@ def linear_cross_entropy(
     if states_RD.dim() != 2 or labels_R.shape != states_RD.shape[:1]:
         raise InputError(f"rows {tuple(states_RD.shape)} need one label each, got {tuple(labels_R.shape)}")
     _check_smoothing(smoothing)
+    _check_labels(labels_R, weight_WD.size(0))
     total: Tensor = _LinearCrossEntropy.apply(states_RD, weight_WD, bias_W, labels_R, smoothing)  # type: ignore[no-untyped-call]
     return total
 
@@ -106,19 +114,18 @@ class _LinearCrossEntropy(torch.autograd.Function):
         total = states.new_zeros((), dtype=wide)
         for start in range(0, labels_R.size(0), _ROWS):
             rows = slice(start, start + _ROWS)
-            at = labels_R[rows, None]
-            logits = (states[rows] @ weight.T if bias_W is None else torch.addmm(bias_W, states[rows], weight.T)).to(
-                wide
-            )
-            chances = logits.softmax(-1)
-            # -log p of the label, and of all others for the smoothed part: lse - z̄ = -log p_y + z_y - z̄.
-            total += _surprise(logits, chances, at) + smoothing * logits.gather(1, at).sum()
-            chances.scatter_add_(1, at, chances.new_full(at.shape, smoothing - 1.0))
+            logits = states[rows] @ weight.T if bias_W is None else torch.addmm(bias_W, states[rows], weight.T)
+            surprise, change = _surprise(logits.to(wide), labels_R[rows], smoothing)
+            total += surprise
             if bias_gradient is not None:
-                bias_gradient += chances.sum(0)
-            change = chances.to(product)
-            state_gradient[rows] = change @ weight
-            weight_gradient += change.T @ states[rows]
+                bias_gradient += change.sum(0)
+            if product == wide:  # each result where it is wanted, without another pass over it
+                torch.mm(change, weight, out=state_gradient[rows])
+                weight_gradient.addmm_(change.T, states[rows])
+            else:
+                change = change.to(product)
+                state_gradient[rows] = change @ weight
+                weight_gradient += change.T @ states[rows]
         total -= uniform * (states_RD.detach().sum(0) @ weight_WD.detach().sum(0)).to(wide)
         if bias_W is not None:
             total -= uniform * labels_R.size(0) * bias_W.detach().sum()
@@ -144,9 +151,28 @@ class _LinearCrossEntropy(torch.autograd.Function):
         )
 
 
-def _surprise(logits: Tensor, chances: Tensor, at: Tensor) -> Tensor:
+def _surprise(logits_RW: Tensor, labels_R: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """Sum -log p + ε · z of the labels, and give softmax(z) - (1 - ε) · one-hot, which may be in the place of z.
+
+    With the mean of all logits taken away, ε · z_y - ε · z̄ makes -log p_y the smoothed label's: lse - z̄ for its part.
+    """
+    R, W = logits_RW.shape
+    if can_compute(logits_RW) and R * W > 0:
+        surprises_R = torch.empty(R, dtype=torch.float32, device="cpu")
+        labels_R = labels_R.long().contiguous()
+        library().regard_surprise(
+            logits_RW.data_ptr(), labels_R.data_ptr(), R, W, smoothing, threads(), surprises_R.data_ptr()
+        )
+        return surprises_R.sum(), logits_RW
+    at = labels_R[:, None]
+    chances_RW = logits_RW.softmax(-1)
+    surprise = _minus_log(chances_RW, logits_RW, at) + smoothing * logits_RW.gather(1, at).sum()
+    return surprise, chances_RW.scatter_add_(1, at, chances_RW.new_full(at.shape, smoothing - 1.0))
+
+
+def _minus_log(chances_RW: Tensor, logits_RW: Tensor, at: Tensor) -> Tensor:
     """Sum -log p of the labels."""
-    likely = chances.gather(1, at)
+    likely = chances_RW.gather(1, at)
     if float(likely.min()) < 1e-30:  # too small for its logarithm: from the logits, then
-        return (logits.logsumexp(-1, keepdim=True) - logits.gather(1, at)).sum()
+        return (logits_RW.logsumexp(-1, keepdim=True) - logits_RW.gather(1, at)).sum()
     return -likely.log().sum()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.native import kernels, threads
+from regard.native import can_compute, has_memory, library, threads
 from regard.ops.explicit import repeat_heads
 
 _LONGEST = 64  # queries and keys; of longer ones torch computes blocks of scores as fast
@@ -52,24 +52,12 @@ def is_short(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, causal: b
         and H % G == 0
         and (allowed is None or allowed.shape[1:3] == (1, 1))
         and all(map(_readable, (query_BHTK, key_BGSK, value_BGSV)))
-        and kernels() is not None
-        # What traces or transforms a function has tensors without memory, which no pointer leads to.
-        and not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
-        and not torch._C._len_torch_dispatch_stack()
+        and can_compute(query_BHTK, key_BGSK, value_BGSV)
     )
 
 
 def _readable(x_BHTX: Tensor) -> bool:
-    return (
-        type(x_BHTX) in (Tensor, torch.nn.Parameter)
-        and not x_BHTX.is_neg()
-        and x_BHTX.dtype == torch.float32
-        and x_BHTX.device.type == "cpu"
-        and x_BHTX.stride(3) == 1
-        and x_BHTX.size(3) % _LANES == 0
-        and x_BHTX.numel() > 0
-    )
+    return x_BHTX.stride(3) == 1 and x_BHTX.size(3) % _LANES == 0 and x_BHTX.numel() > 0
 
 
 def short_attention(
@@ -99,14 +87,14 @@ class _Short(torch.autograd.Function):
         ctx.causal, ctx.scale = causal, scale
         ctx.save_for_backward(query_BHTK, key_BGSK, value_BGSV, output_BHTV, totals_BHT2, seen_BS)
         described = _described(ctx, query_BHTK, key_BGSK, value_BGSV, output_BHTV, totals_BHT2, seen_BS)
-        _library().regard_attention(ctypes.byref(described), threads())
+        library().regard_attention(ctypes.byref(described), threads())
         return output_BHTV
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, change_BHTV: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors  # once, and kept until the kernel is done: each look may give copies
-        if not _has_memory(change_BHTV):
+        if not has_memory(change_BHTV):
             query_BHTK, key_BGSK, value_BGSV, _, _, seen_BS = saved
             changes = _gradients_by_formula(ctx, query_BHTK, key_BGSK, value_BGSV, seen_BS, change_BHTV)
             return *changes, None, None, None
@@ -115,7 +103,7 @@ class _Short(torch.autograd.Function):
             change_BHTV = _like_projections(*change_BHTV.shape).copy_(change_BHTV)
         changes = tuple(_like_projections(*x.shape) for x in saved[:3])
         gradients = _Gradients(*map(_Rows.of, (change_BHTV, *changes)))
-        _library().regard_attention_backward(ctypes.byref(described), ctypes.byref(gradients), threads())
+        library().regard_attention_backward(ctypes.byref(described), ctypes.byref(gradients), threads())
         return *changes, None, None, None
 
 
@@ -142,14 +130,6 @@ def _described(
         *map(_Rows.of, (query_BHTK, key_BGSK, value_BGSV, output_BHTV)),
         totals_BHT2.data_ptr(),
     )
-
-
-def _has_memory(x: Tensor) -> bool:
-    """Say whether there is anything where a tensor says that it is; there is not for many directions in one."""
-    try:
-        return bool(x.data_ptr())
-    except RuntimeError:
-        return False
 
 
 def _gradients_by_formula(
@@ -181,9 +161,3 @@ def _gradients_by_formula(
         of_groups(scores_change_BHTS.transpose(2, 3) @ query_BHTK),
         of_groups(weights_BHTS.transpose(2, 3) @ change_BHTV),
     )
-
-
-def _library() -> ctypes.CDLL:
-    library = kernels()
-    assert library is not None, "`is_short` says whether there are kernels"
-    return library

@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from regard.errors import ModelError
 from regard.model import Transformer, TransformerConfig
-from regard.ops.dropout import dropout_keyed_by, mixed
+from regard.ops.draws import dropout_keyed_by, mixed
 from regard.training.checkpoints import Tensors
 from regard.training.examples import Batch
 from regard.training.losses import Loss

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from regard.errors import InputError
+from regard.native import kernels
 from regard.ops import byte_rate, dropout
-from regard.ops.dropout import dropout_keyed_by, mixed
+from regard.ops.draws import dropout_keyed_by
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.9])
@@ -58,48 +58,39 @@ def test_second_derivatives() -> None:
     assert torch.autograd.gradgradcheck(seeded, (x,))
 
 
-@pytest.mark.parametrize("rate", [0.3, 0.001])
-@pytest.mark.parametrize("shape", [(6, 5, 7), (6, 2, 3, 3), (6, 64)])
-def test_keys_decide_what_is_dropped_from_a_row(rate: float, shape: tuple[int, ...]) -> None:
-    """Neighbours, order and what was drawn before make no difference; another use and another key do."""
-    x, keys = torch.ones(shape), torch.arange(6) * 1_000_003 - 7
-    with dropout_keyed_by(keys):
-        first, second = dropout(x, rate), dropout(x, rate)
-    torch.rand(3)
-    rows = torch.tensor([4, 0, 5])
-    with dropout_keyed_by(keys[rows]):
-        assert dropout(x[rows], rate).equal(first[rows])
-        assert dropout(x[rows], rate).equal(second[rows])
-    if rate > 0.1:
-        assert not first.equal(second)
-        assert len({tuple(row.flatten().tolist()) for row in first}) == 6
+@pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.9])
+@pytest.mark.parametrize("shape", [(6, 5, 8), (6, 5, 7), (6, 3), (6, 50, 300), (1, 100_003)])
+@pytest.mark.parametrize("with_keys", [True, False])
+def test_the_kernel_drops_what_torch_drops_bit_for_bit(rate: float, shape: tuple[int, ...], with_keys: bool) -> None:
+    x = torch.randn(shape)
+
+    def dropped(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = x.requires_grad_()
+        torch.manual_seed(5)
+        if with_keys:
+            with dropout_keyed_by(torch.arange(shape[0])):
+                y = dropout(x, rate)
+        else:
+            y = dropout(x, rate)
+        (gradient,) = torch.autograd.grad((y * y.detach()).sum(), x)
+        return y, gradient
+
+    (y, gradient), (wide, wide_gradient) = dropped(x), dropped(x.double())
+    assert ((y == 0) == (wide == 0)).all()
+    torch.testing.assert_close(y, wide.float())
+    torch.testing.assert_close(gradient, wide_gradient.float())
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.004])
-def test_keyed_rates_are_right_and_rows_independent(rate: float) -> None:
-    with dropout_keyed_by(torch.arange(400)):
-        dropped = (dropout(torch.ones(400, 4000), rate) == 0).double()
-    applied = byte_rate(rate) if rate > 0.01 else rate
-    assert abs(dropped.mean().item() - applied) < 5 * (applied * (1 - applied) / dropped.numel()) ** 0.5
-    if rate > 0.01:
-        assert (torch.corrcoef(dropped[:50]) - torch.eye(50)).abs().max() < 0.1
-        assert (torch.corrcoef(dropped[:, :50].T) - torch.eye(50)).abs().max() < 0.3
-
-
-def test_keys_need_their_rows() -> None:
-    with pytest.raises(InputError, match=r"keys for 3 rows and was given \(2, 4\)"), dropout_keyed_by(torch.arange(3)):
-        dropout(torch.ones(2, 4), 0.5)
-    with dropout_keyed_by(torch.arange(0)):
-        assert dropout(torch.ones(0, 4), 0.5).shape == (0, 4)
-
-
-def test_words_are_scrambled_as_splitmix64_does() -> None:
-    words = torch.randint(-(2**63), 2**63 - 1, (500,))
-
-    def reference(z: int) -> int:
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
-        return z ^ (z >> 31)
-
-    found = mixed(words.clone()).tolist()
-    assert [word % 2**64 for word in found] == [reference(word % 2**64) for word in words.tolist()]
+def test_the_gradient_by_the_kernel_has_a_gradient_and_takes_many_directions() -> None:
+    x = torch.randn(4, 8, requires_grad=True)
+    y = dropout(x, 0.5)
+    (gradient,) = torch.autograd.grad(y.pow(2).sum(), x, create_graph=True)
+    torch.testing.assert_close(gradient, 2 * torch.where(y == 0, 0.0, 2.0) * y)
+    (second,) = torch.autograd.grad(gradient.sum(), x, retain_graph=True)
+    torch.testing.assert_close(second, torch.where(y == 0, 0.0, 8.0))
+    directions = torch.randn(3, *y.shape)
+    (many,) = torch.autograd.grad(y, x, directions, is_grads_batched=True, retain_graph=True)
+    torch.testing.assert_close(many, directions * torch.where(y == 0, 0.0, 2.0))
+    (columns,) = torch.autograd.grad(y, x, directions[0].T.contiguous().T)
+    torch.testing.assert_close(columns, many[0])

@@ -92,3 +92,29 @@ def test_labels_that_are_all_but_impossible_have_a_finite_loss() -> None:
 def test_rows_need_labels() -> None:
     with pytest.raises(InputError, match=r"rows \(3, 4\) need one label each, got \(2,\)"):
         linear_cross_entropy(torch.ones(3, 4), torch.ones(5, 4), torch.zeros(2, dtype=torch.int64))
+
+
+@given(st.integers(0, 40), st.sampled_from([1, 3, 8, 17, 1003]), st.sampled_from([0.0, 0.1]), st.integers(0, 2**31))
+def test_floats_give_what_doubles_give(rows: int, W: int, smoothing: float, seed: int) -> None:
+    torch.manual_seed(seed)
+    states, weight = torch.randn(rows, 6, requires_grad=True), (3 * torch.randn(W, 6)).requires_grad_()
+    labels = torch.randint(W, (rows,), dtype=torch.int32)
+    found = linear_cross_entropy(states, weight, labels, smoothing=smoothing)
+    wide = [tensor.detach().double().requires_grad_() for tensor in (states, weight)]
+    expected = linear_cross_entropy(wide[0], wide[1], labels.long(), smoothing=smoothing)
+    torch.testing.assert_close(found.double(), expected, atol=1e-4, rtol=1e-5)
+    gradients = torch.autograd.grad(found, (states, weight)), torch.autograd.grad(expected, wide)
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine.double(), theirs, atol=1e-4, rtol=1e-4)
+
+
+def test_what_is_not_a_number_is_not_lost() -> None:
+    states, weight, labels = torch.randn(3, 4), torch.randn(9, 4), torch.tensor([1, 2, 3])
+    states[1, 2] = torch.nan
+    assert linear_cross_entropy(states, weight, labels).isnan()
+
+
+@pytest.mark.parametrize("label", [-1, 9])
+def test_labels_outside_the_vocabulary_are_named(label: int) -> None:
+    with pytest.raises(InputError, match=f"target {label} is outside the vocabulary of 9"):
+        linear_cross_entropy(torch.ones(2, 4), torch.ones(9, 4), torch.tensor([0, label]))

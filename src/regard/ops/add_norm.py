@@ -1,0 +1,124 @@
+"""What follows each sublayer of the paper's layers, in one pass: dropout, the residual connection and its norm."""
+
+import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from regard.native import can_compute, has_memory, library, threads
+from regard.ops.draws import drawn_starts
+from regard.ops.dropout import Dropping, cut_from_bytes, dropout, factors_from
+from regard.ops.normalization import layer_norm
+
+_LANES = 8  # floats that are computed at once
+
+
+def add_and_norm(
+    x_BTD: Tensor, y_BTD: Tensor, gamma_D: Tensor, beta_D: Tensor, *, eps: float = 1e-5, rate: float = 0.0
+) -> Tensor:
+    """Give LayerNorm(x + Dropout(y)): x went past a sublayer, y came out of it.
+
+    >>> x, y = torch.randn(2, 3, 8), torch.randn(2, 3, 8)
+    >>> gamma, beta = torch.ones(8), torch.zeros(8)
+    >>> torch.allclose(add_and_norm(x, y, gamma, beta), layer_norm(x + y, gamma, beta), atol=1e-6)
+    True
+
+    The same is dropped as by `dropout`. On the CPU it takes a third of the time, and keeps no mask for the way back.
+    """
+    if not _can_join(x_BTD, y_BTD, gamma_D, beta_D, eps, rate):
+        return layer_norm(x_BTD + dropout(y_BTD, rate), gamma_D, beta_D, eps=eps)
+    starts_R = drawn_starts(y_BTD) if rate > 0.0 else None
+    output: Tensor = _AddNorm.apply(x_BTD, y_BTD, gamma_D, beta_D, starts_R, eps, rate)  # type: ignore[no-untyped-call]
+    return output
+
+
+def _can_join(x_BTD: Tensor, y_BTD: Tensor, gamma_D: Tensor, beta_D: Tensor, eps: float, rate: float) -> bool:
+    D = x_BTD.size(-1)
+    return (
+        x_BTD.shape == y_BTD.shape
+        and gamma_D.shape == beta_D.shape == (D,)
+        and D % _LANES == 0
+        and x_BTD.numel() > 0
+        and eps > 0.0
+        and cut_from_bytes(rate)
+        and can_compute(x_BTD, y_BTD, gamma_D, beta_D)
+        and all(tensor.is_contiguous() for tensor in (x_BTD, y_BTD, gamma_D, beta_D))
+    )
+
+
+class _Join(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in "BTD"),
+        ("dropping", Dropping),
+        *((name, ctypes.c_void_p) for name in ("x", "y", "sums", "moments", "gamma", "beta")),
+        ("eps", ctypes.c_float),
+    )
+
+
+class _JoinGradients(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("output", "x", "y", "gamma", "beta"))
+
+
+class _AddNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x_BTD: Tensor,
+        y_BTD: Tensor,
+        gamma_D: Tensor,
+        beta_D: Tensor,
+        starts_R: Tensor | None,
+        eps: float,
+        rate: float,
+    ) -> Tensor:
+        sums_BTD, output_BTD = torch.empty_like(x_BTD), torch.empty_like(x_BTD)
+        moments_BT2 = torch.empty(*x_BTD.shape[:-1], 2, dtype=torch.float32, device="cpu")
+        ctx.rate = rate
+        ctx.save_for_backward(sums_BTD, moments_BT2, gamma_D, starts_R)
+        join = _described(rate, sums_BTD, moments_BT2, gamma_D, starts_R)
+        join.x, join.y, join.beta, join.eps = x_BTD.data_ptr(), y_BTD.data_ptr(), beta_D.data_ptr(), eps
+        library().regard_join(ctypes.byref(join), threads(), output_BTD.data_ptr())
+        return output_BTD
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, change_BTD: Tensor) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors  # once, and kept until the kernel is done: each look may give copies
+        sums_BTD, _, gamma_D, _ = saved
+        if not has_memory(change_BTD):
+            return *_gradients_by_formula(ctx.rate, change_BTD, *saved), None, None, None
+        change_BTD = change_BTD.contiguous()
+        changes = tuple(torch.empty_like(x) for x in (sums_BTD, sums_BTD, gamma_D, gamma_D))
+        gradients = _JoinGradients(*(x.data_ptr() for x in (change_BTD, *changes)))
+        join = _described(ctx.rate, *saved)
+        library().regard_join_backward(ctypes.byref(join), ctypes.byref(gradients), threads())
+        return *changes, None, None, None
+
+
+def _described(rate: float, sums_BTD: Tensor, moments_BT2: Tensor, gamma_D: Tensor, starts_R: Tensor | None) -> _Join:
+    D = sums_BTD.size(-1)
+    sentences = 1 if starts_R is None else starts_R.size(0)  # in what is dropped: without keys all are one
+    join = _Join(sentences, sums_BTD.numel() // D // sentences, D, Dropping.of(starts_R, sums_BTD.numel(), rate))
+    join.sums, join.moments, join.gamma = sums_BTD.data_ptr(), moments_BT2.data_ptr(), gamma_D.data_ptr()
+    return join
+
+
+def _gradients_by_formula(
+    rate: float, change_BTD: Tensor, sums_BTD: Tensor, moments_BT2: Tensor, gamma_D: Tensor, starts_R: Tensor | None
+) -> tuple[Tensor, ...]:
+    """Give the gradients by torch, from changes that have no memory that a kernel could read."""
+    mean_BT1, inverse_BT1 = moments_BT2.unbind(-1)
+    normal_BTD = (sums_BTD - mean_BT1[..., None]) * inverse_BT1[..., None]
+    scaled_BTD = change_BTD * gamma_D
+    along_BT1 = (scaled_BTD * normal_BTD).mean(-1, keepdim=True)
+    sums_change_BTD = (scaled_BTD - scaled_BTD.mean(-1, keepdim=True) - normal_BTD * along_BT1) * inverse_BT1[..., None]
+    factors = 1.0 if starts_R is None else factors_from(starts_R, rate, sums_BTD)
+    positions = tuple(range(sums_BTD.dim() - 1))
+    return (
+        sums_change_BTD,
+        sums_change_BTD * factors,
+        (change_BTD * normal_BTD).sum(positions),
+        change_BTD.sum(positions),
+    )

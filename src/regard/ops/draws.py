@@ -1,0 +1,90 @@
+"""What chance decides in dropout: random words that are a pure function of keys.
+
+While a training step runs inside `dropout_keyed_by`, each row has a key: what is dropped from an example does not
+depend on its neighbours, on the number of processes, or on what was drawn before.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor
+
+from regard.errors import InputError
+
+
+@contextmanager
+def dropout_keyed_by(keys_B: Tensor) -> Iterator[None]:
+    """Draw what is dropped in this block from one int64 key for each row (first dimension) of what it is dropped from.
+
+    >>> from regard.ops import dropout
+    >>> x, keys = torch.ones(3, 8), torch.tensor([5, 6, 7])
+    >>> with dropout_keyed_by(keys):
+    ...     whole = dropout(x, 0.5)
+    >>> with dropout_keyed_by(keys[1:]):
+    ...     part = dropout(x[1:], 0.5)
+    >>> part.equal(whole[1:])
+    True
+    """
+    token = _KEYS.set(_RowKeys(keys_B))
+    try:
+        yield
+    finally:
+        _KEYS.reset(token)
+
+
+def keyed() -> bool:
+    """Say whether this runs inside `dropout_keyed_by`."""
+    return _KEYS.get() is not None
+
+
+def drawn_starts(x: Tensor) -> Tensor:
+    """Give the number from which the random words of each row of x are counted; without keys there is one for all."""
+    keys = _KEYS.get()
+    if keys is None:
+        # Over all 64 bits: random_() without bounds would leave the sign bit at zero.
+        return torch.empty(1, dtype=torch.int64, device=x.device).random_(-(2**63), None)
+    return keys.starts(x)
+
+
+def words_from(starts_R: Tensor, count: int) -> Tensor:
+    """Give the first words of each row."""
+    numbers = torch.arange(1, count + 1, device=starts_R.device)
+    return mixed(starts_R[:, None] + numbers * _GOLDEN)
+
+
+def mixed(words: Tensor) -> Tensor:
+    """Scramble 64-bit words so that neighbours have nothing in common (the finaliser of SplitMix64).
+
+    It works in place.
+    """
+    shifted = torch.empty_like(words)
+    for distance, factor in ((30, _FIRST), (27, _SECOND), (31, 1)):
+        # torch's shift carries the sign along; the mask takes it away, or the highest bit would always come out 0.
+        torch.bitwise_right_shift(words, distance, out=shifted).bitwise_and_((1 << (64 - distance)) - 1)
+        words.bitwise_xor_(shifted)
+        if factor != 1:
+            words.mul_(factor)
+    return words
+
+
+# SplitMix64's constants (Steele, Lea and Flood 2014), as signed numbers.
+_GOLDEN, _FIRST, _SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
+
+
+class _RowKeys:
+    """One key a row; each use moves them on, and so draws other words."""
+
+    def __init__(self, keys_B: Tensor) -> None:
+        self._keys_B = keys_B
+
+    def starts(self, x: Tensor) -> Tensor:
+        if x.dim() == 0 or x.size(0) != self._keys_B.size(0):
+            raise InputError(f"dropout has keys for {self._keys_B.size(0)} rows and was given {tuple(x.shape)}")
+        self._keys_B = self._keys_B.to(x.device) + _GOLDEN
+        # Scrambled once more for each use, so that the streams of different uses do not run into each other.
+        return mixed(self._keys_B.clone())
+
+
+_KEYS: ContextVar[_RowKeys | None] = ContextVar("dropout keys", default=None)

@@ -88,11 +88,13 @@ class State:
             # Each with as much as it has written and read, which for most is far less than there is room for.
             written, read = self.positions_B * self.rows, self.source_lengths_B
             for tables, lengths_B in ((self.past, written), (self.source, read)):
+                # As bytes, for numpy: it has copied a sentence before torch has started.
+                views = [table.view(torch.uint8).numpy() for table in tables]
                 for new in moved.tolist():
                     old = places[new]
                     length = int(lengths_B[old])
-                    for table in tables:
-                        table[new, :length] = table[old, :length]
+                    for view in views:
+                        view[new, :length] = view[old, :length]
         self.positions_B, self.source_lengths_B = self.positions_B[order], self.source_lengths_B[order]
         self.count = len(places)
 
@@ -104,9 +106,9 @@ class State:
         """
         B, N, T = self.writers_BNT.shape
         positions, source_positions = self.length, self.source_length
-        more_B = self.count if self.count <= B else self.count + self.count // 4
+        more_B = self.count if self.count <= B else 2 * self.count
         if self.count > B or positions > T:
-            more_T = _rounded(max(positions, 16) if positions <= T else max(positions, 2 * T, 16))
+            more_T = _rounded(max(positions, 32) if positions <= T else max(positions, 2 * T, 32))
             self.past = [_moved(old, self._new(more_B, more_T * N, old.size(2), dtype=self.dtype)) for old in self.past]
             self.writers_BNT = _moved(self.writers_BNT, np.full((more_B, N, more_T), -1, dtype=np.int32))
         if self.source and (self.count > self.source[0].size(0) or source_positions > self.source[0].size(1)):

@@ -7,6 +7,8 @@ from regard.search.beams import Sentence
 from regard.search.rules import constraints_of
 from regard.search.settings import Request, SearchSettings
 
+_FEW = 16  # sentences; fewer are not worth an encoding of their own
+
 
 class Waiting:
     """Requests in order; it is best to ask for the longest first."""
@@ -24,7 +26,8 @@ class Waiting:
 
         Where several searches share them, none has more than its share at once.
         """
-        share = -(-len(requests) // searches)
+        self._searches = searches
+        share = self._share(len(requests))
         self._sentences = [
             Sentence(
                 number,
@@ -51,7 +54,12 @@ class Waiting:
             room = places - len(beside)
             if beside and (room <= 0 or room < places // 4):
                 return []
-            return [self._sentences.pop() for _ in range(min(room, len(self._sentences)))]
+            # The last ones are shared too, so that all searches end at about the same time.
+            share = max(_FEW, self._share(len(self._sentences)))
+            return [self._sentences.pop() for _ in range(min(room, share, len(self._sentences)))]
+
+    def _share(self, count: int) -> int:
+        return -(-count // self._searches)
 
     def close(self) -> None:
         """Let nobody in any more, and have searches end before their next step."""

@@ -13,7 +13,7 @@ Rows = list[list[int]]
 Translate = Callable[[Rows], Rows]
 
 PAD, START, END = 0, 1, 2
-ENOUGH = 6.0  # seconds of work to measure
+ENOUGH = 4.0  # seconds of work to measure
 
 
 @dataclass(frozen=True)

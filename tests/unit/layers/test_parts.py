@@ -13,12 +13,34 @@ from regard.layers import (
     SinusoidalPositions,
     TokenEmbedding,
 )
-from regard.ops import layer_norm, rms_norm, sinusoidal_positions
+from regard.layers.residual import NormPlacement, Residual
+from regard.ops import (
+    dropout,
+    layer_norm,
+    post_norm_residual,
+    pre_norm_residual,
+    rms_norm,
+    sinusoidal_positions,
+)
 
 
 def test_d_ff_is_four_times_d_model_unless_given() -> None:
     assert FeedForward(6).expand.weight.shape == (24, 6)
     assert FeedForward(6, 10).expand.weight.shape == (10, 6)
+
+
+@pytest.mark.parametrize("placement", ["pre", "post"])
+@pytest.mark.parametrize("norm", [LayerNorm(8), RMSNorm(8)], ids=["layer", "rms"])
+def test_a_residual_is_the_notes_formula_in_training_too(placement: NormPlacement, norm: torch.nn.Module) -> None:
+    x, sublayer = torch.randn(2, 3, 8), torch.nn.Linear(8, 8)
+    connect = pre_norm_residual if placement == "pre" else post_norm_residual
+    for rate in (0.0, 0.5):
+        layer = Residual(norm, placement=placement, dropout=rate).train()
+        torch.manual_seed(1)
+        found = layer(x, sublayer)
+        torch.manual_seed(1)
+        torch.testing.assert_close(found, connect(x, lambda x, rate=rate: dropout(sublayer(x), rate), norm))
+        torch.testing.assert_close(layer.eval()(x, sublayer), connect(x, sublayer, norm))
 
 
 def test_norms_apply_their_equations() -> None:

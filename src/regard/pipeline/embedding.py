@@ -18,21 +18,24 @@ class PackedEmbedding:
 
     def __init__(self, embedding: Embedding) -> None:
         self._tokens, self._positions, self._norm = embedding.tokens, embedding.positions, embedding.norm
+        self._library = kernels() if readable(embedding.tokens.weight) else None
+
+    def check(self, tokens_R: Ints) -> None:
+        """Refuse tokens that are not in the vocabulary, where they are not the model's own."""
+        W = self._tokens.weight.size(0)
+        if len(tokens_R) and not 0 <= tokens_R.min() <= tokens_R.max() < W:
+            wrong = next(token for token in tokens_R.tolist() if not 0 <= token < W)
+            raise InputError(f"token {wrong} is outside the vocabulary of {W}")
 
     def __call__(self, tokens_R: Ints, positions_R: Ints) -> Tensor:
         """Give a row (R, D) for each token at its position."""
         weight_WD = self._tokens.weight
-        W, D = weight_WD.shape
-        R = len(tokens_R)
-        if R and not 0 <= tokens_R.min() <= tokens_R.max() < W:
-            wrong = next(token for token in tokens_R.tolist() if not 0 <= token < W)
-            raise InputError(f"token {wrong} is outside the vocabulary of {W}")
+        R, D = len(tokens_R), weight_WD.size(1)
         table_TD = None
         if self._positions is not None and R:
             table_TD = self._positions.rows(int(positions_R.max()) + 1)
-        tables = [weight_WD] if table_TD is None else [weight_WD, table_TD]
-        library = kernels()
-        if library is not None and all(map(readable, tables)):
+        library = self._library
+        if library is not None and (table_TD is None or readable(table_TD)):
             tokens_R, positions_R = np.ascontiguousarray(tokens_R), np.ascontiguousarray(positions_R)
             x_RD = torch.empty(R, D, dtype=torch.float32, device="cpu")
             library.regard_embed(

@@ -60,6 +60,7 @@ class Engine:
         real = [row != self.config.pad_id for row in rows]
         lengths_B = np.array([some.sum() for some in real], dtype=np.int64)
         tokens_R = np.concatenate([row[some] for row, some in zip(rows, real, strict=True)])
+        self._embed_source.check(tokens_R)
         x_RD = self._embed_source(tokens_R, np.concatenate([np.flatnonzero(some) for some in real]))
         if self._fast_encoder is not None:
             return self._fast_encoder.encode(x_RD, lengths_B), lengths_B

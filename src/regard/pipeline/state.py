@@ -120,7 +120,8 @@ class State:
 def _moved(old: Table, new: Table) -> Table:
     """Copy what both have room for."""
     common = tuple(slice(min(sizes)) for sizes in zip(old.shape, new.shape, strict=True))
-    new[common] = old[common]
+    if 0 not in old.shape:
+        new[common] = old[common]
     return new
 
 

@@ -92,11 +92,12 @@ class Beams:
         B, _, room = self.tokens_BNT.shape
         if B and int(self.lengths_B.max()) == room:
             self.tokens_BNT = np.concatenate([self.tokens_BNT, np.zeros_like(self.tokens_BNT)], axis=2)
-        at_B1 = np.arange(B)[:, None]
-        self.tokens_BNT = self.tokens_BNT[at_B1, parents_BN]
-        self.tokens_BNT[np.arange(B), :, self.lengths_B] = words_BN
-        if self.coverage_BNS is not None:
-            self.coverage_BNS = self.coverage_BNS[at_B1, parents_BN]
+        places_B = np.arange(B)
+        if self.settings.rows > 1:
+            self.tokens_BNT = self.tokens_BNT[places_B[:, None], parents_BN]
+            if self.coverage_BNS is not None:
+                self.coverage_BNS = self.coverage_BNS[places_B[:, None], parents_BN]
+        self.tokens_BNT[places_B, :, self.lengths_B] = words_BN
         self.scores_BN = scores_BN
         self.lengths_B = self.lengths_B + 1
         for place, sentence in enumerate(self.sentences):
@@ -179,7 +180,8 @@ class Beams:
 def _together(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
     """Put arrays that may differ in their last size one behind the other, zeros where one of them has nothing."""
     size = max(one.shape[2], other.shape[2])
-    return np.concatenate([np.pad(x, ((0, 0), (0, 0), (0, size - x.shape[2]))) for x in (one, other)])
+    wide = [x if x.shape[2] == size else np.pad(x, ((0, 0), (0, 0), (0, size - x.shape[2]))) for x in (one, other)]
+    return np.concatenate(wide)
 
 
 def _ranked(groups: list[list[Hypothesis]], rank: int) -> list[Hypothesis]:

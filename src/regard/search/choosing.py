@@ -51,6 +51,8 @@ def choose_by_beam(beams: Beams, logs_BNW: Tensor, end: int) -> Choice:
     """Take the best continuations of each group; what ends among the best is finished."""
     settings = beams.settings
     B, N, W = logs_BNW.shape
+    if N == 1 and all(sentence.constraints is None for sentence in beams.sentences):
+        return _choose_the_best(beams, logs_BNW, end)
     M = N // settings.groups
     choice = Choice.nothing(B, N)
     scores_BN = torch.from_numpy(beams.scores_BN)
@@ -69,6 +71,18 @@ def choose_by_beam(beams: Beams, logs_BNW: Tensor, end: int) -> Choice:
             if sentence.constraints is not None:
                 _choose_under_constraints(beams, choice, place, group, candidates, logs_BNW[place], end)
     return choice
+
+
+def _choose_the_best(beams: Beams, logs_BNW: Tensor, end: int) -> Choice:
+    """Let the one row of each sentence go on with its best word, or end: the same as below, without what it is for."""
+    totals_B1, at_B1 = best_continuations(logs_BNW, torch.from_numpy(beams.scores_BN), 1)
+    scores_B1, words_B1 = totals_B1.numpy(), at_B1.numpy()
+    ends_B1 = words_B1 == end
+    if ends_B1.any():
+        for place in np.flatnonzero(ends_B1[:, 0] & (scores_B1[:, 0] != DEAD)).tolist():
+            beams.finish(place, 0, 0, float(scores_B1[place, 0]))
+        scores_B1[ends_B1] = DEAD
+    return Choice(np.zeros_like(words_B1), words_B1, scores_B1)
 
 
 def _choose_freely(beams: Beams, choice: Choice, group: int, found: Candidates, end: int) -> None:

@@ -26,8 +26,10 @@ class Rules:
         if self._settings.min_length:
             early = np.flatnonzero(beams.lengths_B < self._settings.min_length)
             logs_BNW[early, :, self._end] = -torch.inf
-        for place in np.flatnonzero(beams.lengths_B >= beams.limits_B).tolist():
-            _leave_only(logs_BNW[place], self._end)
+        full_B = beams.lengths_B >= beams.limits_B
+        if full_B.any():
+            for place in np.flatnonzero(full_B).tolist():
+                _leave_only(logs_BNW[place], self._end)
         for place, sentence in enumerate(beams.sentences):
             prefix = sentence.request.prefix
             if prefix and beams.lengths_B[place] < len(prefix):

@@ -1,5 +1,6 @@
 """The search itself: sentences come in, their rows go on step by step, and leave as soon as they are finished."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -78,7 +79,9 @@ def search(
             fresh = Beams(settings, coming)
             logits_BW = decoder.admit([sentence.number for sentence in coming])
             # All rows of a sentence have the same past so far, and so the same logits.
-            logs_BNW = log_probabilities(logits_BW)[:, None].repeat(1, settings.rows, 1)
+            logs_BNW = log_probabilities(logits_BW)[:, None]
+            if settings.rows > 1:
+                logs_BNW = logs_BNW.repeat(1, settings.rows, 1)
             _advance(fresh, logs_BNW, decoder, rules, end)
             beams.join(fresh)
         else:
@@ -96,7 +99,7 @@ def _advance(beams: Beams, logs_BNW: Tensor, decoder: Decoder, rules: Rules, end
     if beams.settings.coverage_penalty:
         attention_BNS = decoder.attention().double()
         beams.cover(attention_BNS.expand(-1, beams.settings.rows, -1).numpy())
-    if bool(logs_BNW[:, :, end].isnan().any()):  # one of a row is, if any of it is
+    if math.isnan(logs_BNW[:, :, end].sum()):  # one of a row is not a number, if any of it is not
         raise ModelError("the model's log-probabilities are not numbers; its weights have diverged")
     rules.apply(logs_BNW, beams)
     choose = choose_at_random if beams.settings.sample else choose_by_beam

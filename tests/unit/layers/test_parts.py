@@ -15,7 +15,6 @@ from regard.layers import (
 )
 from regard.layers.residual import NormPlacement, Residual
 from regard.ops import (
-    dropout,
     layer_norm,
     post_norm_residual,
     pre_norm_residual,
@@ -39,7 +38,8 @@ def test_a_residual_is_the_notes_formula_in_training_too(placement: NormPlacemen
         torch.manual_seed(1)
         found = layer(x, sublayer)
         torch.manual_seed(1)
-        torch.testing.assert_close(found, connect(x, lambda x, rate=rate: dropout(sublayer(x), rate), norm))
+        drop = Dropout(rate)
+        torch.testing.assert_close(found, connect(x, torch.nn.Sequential(sublayer, drop), norm))
         torch.testing.assert_close(layer.eval()(x, sublayer), connect(x, sublayer, norm))
 
 

@@ -26,8 +26,16 @@ class Residual(nn.Module):
 
     def forward(self, x_BTD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Run the sublayer on x and add what it gives."""
-        if self.training and self.placement == "post" and isinstance(self.norm, LayerNorm):
-            norm, rate = self.norm, self.dropout.rate
+        norm = self.norm
+        if self.training and self.placement == "post" and type(norm) is LayerNorm and self._nobody_looks():
+            rate = self.dropout.rate if self.dropout.training else 0.0
             return add_and_norm(x_BTD, sublayer(x_BTD), norm.weight, norm.bias, eps=norm.eps, rate=rate)
         connect = pre_norm_residual if self.placement == "pre" else post_norm_residual
-        return connect(x_BTD, lambda x: self.dropout(sublayer(x)), self.norm)
+        return connect(x_BTD, lambda x: self.dropout(sublayer(x)), norm)
+
+    def _nobody_looks(self) -> bool:
+        """Say whether norm and dropout are no more than what they compute: then all can be computed in one pass."""
+        return type(self.dropout) is Dropout and not any(
+            module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+            for module in (self.norm, self.dropout)
+        )

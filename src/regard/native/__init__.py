@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from torch.autograd import forward_ad
 
 from regard.errors import RegardError
 
@@ -90,12 +91,13 @@ def readable(numbers: torch.Tensor) -> bool:
 def can_compute(*tensors: torch.Tensor) -> bool:
     """Say whether there are kernels, and these tensors are floats in memory that they can read."""
     return (
-        kernels() is not None
-        and all(map(_in_memory, tensors))
         # What traces or transforms a function has tensors without memory, which no pointer leads to.
-        and not torch.compiler.is_compiling()
+        not torch.compiler.is_compiling()
         and not torch._C._are_functorch_transforms_active()
         and not torch._C._len_torch_dispatch_stack()
+        and forward_ad._current_level < 0  # derivatives that go along with the values are torch's alone
+        and kernels() is not None
+        and all(map(_in_memory, tensors))
     )
 
 

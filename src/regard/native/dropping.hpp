@@ -1,4 +1,4 @@
-// Which elements dropout keeps: a pure function of a row's start and an element's place, as `ops/dropout.py` has it.
+// Which elements dropout keeps: a pure function of a row's start and an element's place, as `ops/draws.py` has it.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace regard {
 
-// The layout is that of `_Dropping` in `ops/dropping.py`.
+// The layout is that of `Dropping` in `ops/dropout.py`.
 struct Dropping {
   const uint64_t* starts;  // one for each row, from which its random words are counted; null: everything is kept
   int64_t elements;        // of a row

@@ -36,7 +36,10 @@ REGARD_AVX2 float surprise(float* row, int64_t W, int64_t label, float smoothing
   const __m256 top = _mm256_set1_ps(largest);
   __m256 sums = _mm256_setzero_ps();
   for (int64_t w = 0; w < W; w += 8) {
-    const __m256 chance = exponential(_mm256_sub_ps(logits_at(row, w, W), top));
+    const __m256 below = _mm256_sub_ps(logits_at(row, w, W), top);
+    // Where nothing is left it is 0: numbers too small to be normal would slow the products down that they go into.
+    const __m256 some = _mm256_cmp_ps(below, _mm256_set1_ps(-80.0f), _CMP_NLT_UQ);
+    const __m256 chance = _mm256_and_ps(some, exponential(below));
     sums = _mm256_add_ps(sums, chance);
     put(chance, row, w, W);
   }

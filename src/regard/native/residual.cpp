@@ -1,7 +1,7 @@
 // What follows every sublayer in training: dropout, the residual connection and its norm, each row in one go.
 //
 // What is dropped is drawn again on the way back, which takes less time than to read it. The structures have the layout
-// of those in `ops/dropping.py` and `ops/joined.py`. Plain C on the outside.
+// of those in `ops/dropout.py` and `ops/add_norm.py`. Plain C on the outside.
 
 #include <algorithm>
 #include <cmath>
@@ -48,7 +48,7 @@ REGARD_AVX2 void drop(const Dropping& d, const float* x, int64_t row, int64_t fi
   for (int64_t i = 0; e + i < last; ++i) y[e + i] = x[e + i] * factors[i];
 }
 
-// x + dropped y of eight elements, where the whole row of a sentence is cut into words.
+// What is left of eight elements at a time, from one that begins a word of its row on; or all of them.
 class Dropped {
  public:
   REGARD_AVX2 Dropped(const Dropping& d, int64_t b, int64_t first)

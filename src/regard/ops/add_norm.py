@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from regard.native import can_compute, has_memory, library, threads
+from regard.ops.derivatives import refuse_second_derivatives
 from regard.ops.draws import drawn_starts
 from regard.ops.dropout import Dropping, cut_from_bytes, dropout, factors_from
 from regard.ops.normalization import layer_norm
@@ -25,7 +25,8 @@ def add_and_norm(
     >>> torch.allclose(add_and_norm(x, y, gamma, beta), layer_norm(x + y, gamma, beta), atol=1e-6)
     True
 
-    The same is dropped as by `dropout`. On the CPU a row is read once, and no mask is kept for the way back.
+    The same is dropped as by `dropout`. On the CPU a row is read once, no mask is kept for the way back, and there are
+    no second derivatives.
     """
     if not _can_join(x_BTD, y_BTD, gamma_D, beta_D, eps, rate):
         return layer_norm(x_BTD + dropout(y_BTD, rate), gamma_D, beta_D, eps=eps)
@@ -37,7 +38,8 @@ def add_and_norm(
 def _can_join(x_BTD: Tensor, y_BTD: Tensor, gamma_D: Tensor, beta_D: Tensor, eps: float, rate: float) -> bool:
     D = x_BTD.size(-1)
     return (
-        x_BTD.shape == y_BTD.shape
+        x_BTD.dim() > 1
+        and x_BTD.shape == y_BTD.shape
         and gamma_D.shape == beta_D.shape == (D,)
         and D % _LANES == 0
         and x_BTD.numel() > 0
@@ -83,13 +85,14 @@ class _AddNorm(torch.autograd.Function):
         return output_BTD
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, change_BTD: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors  # once, and kept until the kernel is done: each look may give copies
+        refuse_second_derivatives("add_and_norm", "a model in evaluation mode")
+        # Looked at once, and kept until the kernel is done: each look may give copies.
+        saved: list[Any] = [None if tensor is None else tensor.contiguous() for tensor in ctx.saved_tensors]
         sums_BTD, _, gamma_D, _ = saved
         if not has_memory(change_BTD):
             return *_gradients_by_formula(ctx.rate, change_BTD, *saved), None, None, None
-        change_BTD = change_BTD.contiguous()
+        change_BTD = change_BTD.resolve_neg().contiguous()
         changes = tuple(torch.empty_like(x) for x in (sums_BTD, sums_BTD, gamma_D, gamma_D))
         gradients = _JoinGradients(*(x.data_ptr() for x in (change_BTD, *changes)))
         join = _described(ctx.rate, *saved)

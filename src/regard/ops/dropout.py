@@ -114,7 +114,7 @@ class _Drop(torch.autograd.Function):
 
 
 class _DropByKernel(torch.autograd.Function):
-    """Keep nothing: what is dropped is drawn again on the way back."""
+    """Keep no mask: what is dropped is drawn again on the way back."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, starts_R: Tensor, rate: float) -> Tensor:
@@ -132,5 +132,5 @@ class _DropByKernel(torch.autograd.Function):
         if not has_memory(gradient):
             return factors_from(starts_R, ctx.rate, gradient) * gradient, None, None
         # The same elements of what comes back are dropped and scaled, so that this has a gradient too.
-        again: Tensor = _DropByKernel.apply(gradient.contiguous(), starts_R, ctx.rate)  # type: ignore[no-untyped-call]
+        again: Tensor = _DropByKernel.apply(gradient.resolve_neg().contiguous(), starts_R, ctx.rate)  # type: ignore[no-untyped-call]
         return again, None, None

@@ -5,10 +5,10 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from regard.errors import InputError
 from regard.native import can_compute, library, threads
+from regard.ops.derivatives import refuse_second_derivatives
 
 
 def label_smoothed_cross_entropy(
@@ -41,7 +41,7 @@ def label_smoothed_cross_entropy(
     flat = targets.flatten().long()
     real = torch.ones_like(flat, dtype=torch.bool) if pad_id is None else flat != pad_id
     skipped = -100  # torch's own mark; never a token, so padding of any number can become it
-    _check_labels(flat[real], W)
+    _check_labels(flat, W, real)
     losses = F.cross_entropy(
         logits.reshape(-1, W),
         flat.masked_fill(~real, skipped),
@@ -55,10 +55,12 @@ def label_smoothed_cross_entropy(
     return total if reduction == "sum" else total / real.sum().clamp(min=1)
 
 
-def _check_labels(labels_R: Tensor, W: int) -> None:
+def _check_labels(labels_R: Tensor, W: int, real_R: Tensor | None = None) -> None:
     if labels_R.device.type != "cpu":  # a look at them would make the device wait
         return
     wrong = (labels_R < 0) | (labels_R >= W)
+    if real_R is not None:
+        wrong &= real_R
     if wrong.any():
         raise InputError(f"target {int(labels_R[wrong][0])} is outside the vocabulary of {W}")
 
@@ -103,8 +105,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, states_RD: Tensor, weight_WD: Tensor, bias_W: Tensor | None, labels_R: Tensor, smoothing: float
     ) -> Tensor:
-        on_cpu = states_RD.device.type == "cpu"
-        product = torch.get_autocast_dtype("cpu") if on_cpu and torch.is_autocast_enabled("cpu") else weight_WD.dtype
+        device = states_RD.device.type
+        product = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight_WD.dtype
         wide = torch.promote_types(weight_WD.dtype, torch.float32)
         uniform = smoothing / weight_WD.size(0)
         states, weight = states_RD.detach().to(product), weight_WD.detach().to(product)
@@ -138,8 +140,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return total
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives("linear_cross_entropy", "label_smoothed_cross_entropy")
         states, weight, bias = ctx.saved_tensors
         factor = outer[0].to(weight.dtype)
         return (
@@ -154,10 +156,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
 def _surprise(logits_RW: Tensor, labels_R: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     """Sum -log p + ε · z of the labels, and give softmax(z) - (1 - ε) · one-hot, which may be in the place of z.
 
-    With the mean of all logits taken away, ε · z_y - ε · z̄ makes -log p_y the smoothed label's: lse - z̄ for its part.
+    The smoothed label's loss is (1 - ε)(lse - z_y) + ε (lse - z̄) = -log p_y + ε · z_y - ε · z̄; the last term, with the
+    mean of all logits, is the caller's.
     """
     R, W = logits_RW.shape
-    if can_compute(logits_RW) and R * W > 0:
+    if can_compute(logits_RW) and logits_RW.is_contiguous() and R * W > 0:
         surprises_R = torch.empty(R, dtype=torch.float32, device="cpu")
         labels_R = labels_R.long().contiguous()
         library().regard_surprise(

@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from regard.native import can_compute, has_memory, library, threads
 from regard.ops.explicit import repeat_heads
@@ -91,10 +90,10 @@ class _Short(torch.autograd.Function):
         return output_BHTV
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, change_BHTV: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors  # once, and kept until the kernel is done: each look may give copies
-        if not has_memory(change_BHTV):
+        # A graph of the gradients is torch's to make.
+        if torch.is_grad_enabled() or not has_memory(change_BHTV):
             query_BHTK, key_BGSK, value_BGSV, _, _, seen_BS = saved
             changes = _gradients_by_formula(ctx, query_BHTK, key_BGSK, value_BGSV, seen_BS, change_BHTV)
             return *changes, None, None, None
@@ -140,7 +139,7 @@ def _gradients_by_formula(
     seen_BS: Tensor | None,
     change_BHTV: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Give the gradients by torch, from changes that have no memory that a kernel could read."""
+    """Give the gradients by torch: of changes that no kernel could read, or with gradients of their own."""
     H, G, T, S = query_BHTK.size(1), key_BGSK.size(1), query_BHTK.size(2), key_BGSK.size(2)
     key_BHSK, value_BHSV = repeat_heads(key_BGSK, H), repeat_heads(value_BGSV, H)
     hidden = torch.zeros(T, S, dtype=torch.bool) if seen_BS is None else ~seen_BS

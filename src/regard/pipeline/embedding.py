@@ -18,7 +18,6 @@ class PackedEmbedding:
 
     def __init__(self, embedding: Embedding) -> None:
         self._tokens, self._positions, self._norm = embedding.tokens, embedding.positions, embedding.norm
-        self._library = kernels() if readable(embedding.tokens.weight) else None
 
     def check(self, tokens_R: Ints) -> None:
         """Refuse tokens that are not in the vocabulary, where they are not the model's own."""
@@ -34,8 +33,8 @@ class PackedEmbedding:
         table_TD = None
         if self._positions is not None and R:
             table_TD = self._positions.rows(int(positions_R.max()) + 1)
-        library = self._library
-        if library is not None and (table_TD is None or readable(table_TD)):
+        library = kernels()
+        if library is not None and readable(weight_WD) and (table_TD is None or readable(table_TD)):
             tokens_R, positions_R = np.ascontiguousarray(tokens_R), np.ascontiguousarray(positions_R)
             x_RD = torch.empty(R, D, dtype=torch.float32, device="cpu")
             library.regard_embed(

@@ -54,7 +54,7 @@ class Waiting:
             room = places - len(beside)
             if beside and (room <= 0 or room < places // 4):
                 return []
-            # The last ones are shared too, so that all searches end at about the same time.
+            # The last ones are shared too, so that no search is left with most of them.
             share = max(_FEW, self._share(len(self._sentences)))
             return [self._sentences.pop() for _ in range(min(room, share, len(self._sentences)))]
 

@@ -43,6 +43,26 @@ def test_a_residual_is_the_notes_formula_in_training_too(placement: NormPlacemen
         torch.testing.assert_close(layer.eval()(x, sublayer), connect(x, sublayer, norm))
 
 
+def test_a_residual_in_training_heeds_what_is_done_to_its_parts() -> None:
+    x, layer = torch.randn(2, 3, 8), Residual(LayerNorm(8), placement="post", dropout=0.5).train()
+    expected = layer_norm(2 * x, layer.norm.weight, layer.norm.bias)  # type: ignore[arg-type]
+    layer.dropout.eval()
+    torch.testing.assert_close(layer(x, lambda x: x), expected)
+    seen: list[torch.Tensor] = []
+    layer.norm.register_forward_hook(lambda module, given, output: seen.append(output))
+    torch.testing.assert_close(layer(x, lambda x: x), expected)
+    assert len(seen) == 1
+    layer.dropout = torch.nn.Identity()  # type: ignore[assignment]
+    torch.testing.assert_close(layer(x, lambda x: x), expected)
+
+
+def test_a_residual_in_training_compiles_whole() -> None:
+    layer = Residual(LayerNorm(8), placement="post").train()
+    x = torch.randn(2, 3, 8)
+    compiled = torch.compile(lambda x: layer(x, lambda x: 2 * x), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), layer(x, lambda x: 2 * x))
+
+
 def test_norms_apply_their_equations() -> None:
     x = torch.randn(2, 5)
     norm, rms = LayerNorm(5, eps=0.3), RMSNorm(5, eps=0.2)

@@ -5,7 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.autograd import forward_ad
 
+from regard.errors import InputError
+from regard.native import kernels
 from regard.ops import add_and_norm, dropout, layer_norm
 from regard.ops.draws import dropout_keyed_by
 
@@ -100,3 +103,32 @@ def test_what_is_not_a_number_stays_so() -> None:
     output = add_and_norm(x, y, torch.ones(8), torch.zeros(8))
     assert output[0, 1].isnan().all()
     assert output[1].eq(0).all()
+
+
+def test_a_single_row_with_keys_is_no_batch() -> None:
+    x, y, gamma, beta = torch.randn(8), torch.randn(8), torch.randn(8), torch.randn(8)
+    with dropout_keyed_by(torch.arange(8)):
+        found = add_and_norm(x, y, gamma, beta, rate=0.5)
+    with dropout_keyed_by(torch.arange(8)):
+        torch.testing.assert_close(found, layer_norm(x + dropout(y, 0.5), gamma, beta))
+
+
+@pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
+def test_second_derivatives_are_refused_and_not_zero() -> None:
+    x = torch.randn(2, 3, 8, requires_grad=True)
+    loss = (add_and_norm(x, x * x, torch.ones(8), torch.zeros(8)) * torch.randn(2, 3, 8)).sum()
+    with pytest.raises(InputError, match="add_and_norm has no second derivatives"):
+        torch.autograd.grad(loss, x, create_graph=True)
+
+
+def test_signs_of_lazily_negated_gradients_and_forward_derivatives() -> None:
+    x, y = torch.randn(2, 3, 8, requires_grad=True), torch.randn(2, 3, 8)
+    gamma, beta, change = torch.randn(8), torch.randn(8), torch.randn(2, 3, 8)
+    output = add_and_norm(x, y, gamma, beta)
+    (gradient,) = torch.autograd.grad(output, x, change, retain_graph=True)
+    (negated,) = torch.autograd.grad(output, x, torch._neg_view(change))
+    torch.testing.assert_close(negated, -gradient)
+    with forward_ad.dual_level():
+        along = forward_ad.unpack_dual(add_and_norm(forward_ad.make_dual(x.detach(), change), y, gamma, beta)).tangent
+    expected = torch.func.jvp(lambda x: layer_norm(x + y, gamma, beta), (x.detach(),), (change,))[1]
+    torch.testing.assert_close(along, expected)

@@ -94,3 +94,10 @@ def test_the_gradient_by_the_kernel_has_a_gradient_and_takes_many_directions() -
     torch.testing.assert_close(many, directions * torch.where(y == 0, 0.0, 2.0))
     (columns,) = torch.autograd.grad(y, x, directions[0].T.contiguous().T)
     torch.testing.assert_close(columns, many[0])
+
+
+def test_signs_of_lazily_negated_gradients() -> None:
+    x = torch.randn(4, 8, requires_grad=True)
+    y = dropout(x, 0.5)
+    (gradient,) = torch.autograd.grad(y, x, torch._neg_view(torch.ones(4, 8)))
+    torch.testing.assert_close(gradient, torch.where(y == 0, 0.0, -2.0))

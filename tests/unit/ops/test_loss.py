@@ -118,3 +118,25 @@ def test_what_is_not_a_number_is_not_lost() -> None:
 def test_labels_outside_the_vocabulary_are_named(label: int) -> None:
     with pytest.raises(InputError, match=f"target {label} is outside the vocabulary of 9"):
         linear_cross_entropy(torch.ones(2, 4), torch.ones(9, 4), torch.tensor([0, label]))
+
+
+def test_no_memory_is_looked_at_on_other_devices() -> None:
+    logits, targets = torch.zeros(2, 3, 8, device="meta"), torch.zeros(2, 3, dtype=torch.int64, device="meta")
+    assert label_smoothed_cross_entropy(logits, targets, pad_id=0).device.type == "meta"
+
+
+def test_second_derivatives_are_refused_and_not_zero() -> None:
+    states = torch.randn(3, 4, requires_grad=True)
+    loss = linear_cross_entropy(states, torch.randn(5, 4), torch.tensor([0, 1, 2]))
+    with pytest.raises(InputError, match="linear_cross_entropy has no second derivatives"):
+        torch.autograd.grad(loss, states, create_graph=True)
+
+
+def test_the_most_unlikely_words_change_nothing_at_all() -> None:
+    """Numbers that are not normal would slow the products down."""
+    states = torch.tensor([[1.0]], requires_grad=True)
+    weight = torch.tensor([[0.0], [-82.0], [-200.0]], requires_grad=True)
+    loss = linear_cross_entropy(states, weight, torch.tensor([0]), smoothing=0.0)
+    (gradient,) = torch.autograd.grad(loss, weight)
+    assert gradient[2].item() == 0.0
+    assert gradient.abs().max() < 1e-30

@@ -165,3 +165,24 @@ def test_a_gradient_of_any_layout_is_read() -> None:
     assert torch.equal(torch.autograd.grad(regard.attention(x, x, x).sum(), x)[0], ones)
     negative = torch._neg_view(-torch.ones(2, 4, 9, 16))
     assert torch.equal(torch.autograd.grad(regard.attention(x, x, x), x, negative)[0], ones)
+
+
+def test_gradients_have_gradients() -> None:
+    """As for a penalty on the gradient: what comes back is a constant, and what was saved is not."""
+    query, key, value = (drawn(2, 2, 5, 8) for _ in range(3))
+    weights = torch.randn(2, 2, 5, 8)
+
+    def penalised(weights: Tensor, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        if query.dtype == torch.float64:  # step by step: torch's fused one has no second derivatives
+            output, _ = regard.attention(query, key, value, causal=True, return_weights=True)
+        else:
+            output = regard.attention(query, key, value, causal=True)
+        loss = (output * weights).sum()
+        penalty = sum(gradient.pow(2).sum() for gradient in torch.autograd.grad(loss, (query, key), create_graph=True))
+        return torch.autograd.grad(loss + penalty, (query, key, value))
+
+    assert taken(query, key, value, causal=True)
+    found = penalised(weights, query, key, value)
+    wide = (x.detach().double().requires_grad_() for x in (query, key, value))
+    for mine, right in zip(found, penalised(weights.double(), *wide), strict=True):
+        torch.testing.assert_close(mine.double(), right, atol=1e-4, rtol=1e-4)

@@ -15,6 +15,7 @@ import torch
 
 import regard
 from benchmarks.alternating import KEEP_MEMORY, Contestant, alternate, machine, ratios
+from benchmarks.decoding.job import ENOUGH
 from benchmarks.decoding.where import where_time_goes
 from benchmarks.environments import python_of
 from regard import models
@@ -43,7 +44,8 @@ def main() -> None:
         "",
         f"German into English, {SENTENCES} real sentences that no model saw in training, the same weights for all.",
         "Fresh processes in turns, each peer in an environment of its own; loading and a first batch are not counted.",
-        "Output tokens a second, ends counted and padding not: medians of the rounds (slowest-fastest). `ratio`: how",
+        "Output tokens a second, ends counted and padding not: medians of the rounds (slowest-fastest), each the",
+        f"median of up to five passes, enough for {ENOUGH:.0f} seconds. `ratio`: how",
         "many times as fast the best row of regard is, the median of the rounds' own ratios. `alone`: milliseconds for",
         f"one sentence by itself, the median of {ALONE}. `a×b`: a workers of b threads. Joey NMT's length",
         "penalty is another one. All are told to keep freed memory. Batches are 64 sentences of about the same length;",

@@ -32,7 +32,7 @@ def main() -> None:
         "embeddings. Fresh processes in turns, each peer in an environment of its own. Target tokens a second without",
         "padding: medians of the rounds (slowest-fastest). `ratio`: how many times as fast regard is, the median of",
         "the rounds' own ratios. regard sets its allocator by itself; `kept`: the peer is given the same settings;",
-        "`bfloat16`: and autocast too (one round).",
+        "`bfloat16`: and autocast too (one round of two batches).",
     ]
     with tempfile.TemporaryDirectory() as directory:
         for size_name, size in SIZES.items():

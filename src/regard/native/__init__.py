@@ -12,6 +12,9 @@ from torch.autograd import forward_ad
 
 from regard.errors import RegardError
 
+LANES = 8
+"""How many floats kernels compute at once: rows of so many, or of a multiple, have nothing left over."""
+
 LIBRARY = Path(__file__).with_name("kernels.so")
 
 _SIZE, _POINTER, _INT = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int

@@ -6,13 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.native import can_compute, has_memory, library, threads
+from regard.native import LANES, can_compute, has_memory, library, threads
 from regard.ops.derivatives import refuse_second_derivatives
 from regard.ops.draws import drawn_starts
 from regard.ops.dropout import Dropping, cut_from_bytes, dropout, factors_from
 from regard.ops.normalization import layer_norm
-
-_LANES = 8  # floats that are computed at once
 
 
 def add_and_norm(
@@ -41,7 +39,7 @@ def _can_join(x_BTD: Tensor, y_BTD: Tensor, gamma_D: Tensor, beta_D: Tensor, eps
         x_BTD.dim() > 1
         and x_BTD.shape == y_BTD.shape
         and gamma_D.shape == beta_D.shape == (D,)
-        and D % _LANES == 0
+        and D % LANES == 0
         and x_BTD.numel() > 0
         and eps > 0.0
         and cut_from_bytes(rate)

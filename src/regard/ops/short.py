@@ -6,11 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.native import can_compute, has_memory, library, threads
+from regard.native import LANES, can_compute, has_memory, library, threads
 from regard.ops.explicit import repeat_heads
 
 _LONGEST = 64  # queries and keys; of longer ones torch computes blocks of scores as fast
-_LANES = 8  # floats that are computed at once
 
 
 class _Rows(ctypes.Structure):
@@ -56,7 +55,7 @@ def is_short(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, causal: b
 
 
 def _readable(x_BHTX: Tensor) -> bool:
-    return x_BHTX.stride(3) == 1 and x_BHTX.size(3) % _LANES == 0 and x_BHTX.numel() > 0
+    return x_BHTX.stride(3) == 1 and x_BHTX.size(3) % LANES == 0 and x_BHTX.numel() > 0
 
 
 def short_attention(

@@ -50,7 +50,6 @@ class Pipeline:
                 f"its tokenizers {source.vocab_size} and {target.vocab_size}"
             )
         self.model, self.source, self.target = model.eval(), source, target
-        """The directory that it was read from, if it was."""
         self.settings = SearchSettings() if settings is None else settings
         if precision == "auto":
             precision = "int8" if bytes_are_fast() and model.output.weight.dtype == torch.float32 else "float"

@@ -36,17 +36,19 @@ class DecoderLayer(nn.Module):
         memory_BSD: Tensor | None = None,
         memory_mask: Mask | Tensor | None = None,
         *,
+        mask: Mask | Tensor | None = None,
         cache: DecoderLayerCache | None = None,
         lengths_B: Tensor | None = None,
         record: list[Tensor] | None = None,
     ) -> Tensor:
         """Look back, look at the source, transform. With a cache, x is what comes after what the cache holds.
 
-        A `record` is given the weights BHTS with which the source was looked at.
+        A `mask` hides some of what came before. A `record` is given the weights BHTS with which the source was looked
+        at.
         """
         past = None if cache is None else cache.past
         x_BTD = self.self_attention_residual(
-            x_BTD, lambda x: self.self_attention(x, causal=True, cache=past, lengths=lengths_B)
+            x_BTD, lambda x: self.self_attention(x, mask=mask, causal=True, cache=past, lengths=lengths_B)
         )
         if self.cross_attention is not None and self.cross_attention_residual is not None:
             attend = self.cross_attention.attend
@@ -91,17 +93,21 @@ class Decoder(nn.Module):
         memory_BSD: Tensor | None = None,
         memory_mask: Mask | Tensor | None = None,
         *,
+        mask: Mask | Tensor | None = None,
         cache: DecoderCache | None = None,
         lengths_B: Tensor | None = None,
         record: list[Tensor] | None = None,
     ) -> Tensor:
         """Give the decoder's states BTD. With a cache, the source is what the cache was started with.
 
-        A `record` is given each layer's weights BHTS with which the source was looked at.
+        A `mask` hides some of what came before. A `record` is given each layer's weights BHTS with which the source
+        was looked at.
         """
         if cache is not None:
             memory_mask = cache.memory_mask
         for index, layer in enumerate(self.layers):
             layer_cache = None if cache is None else cache.layers[index]
-            x_BTD = layer(x_BTD, memory_BSD, memory_mask, cache=layer_cache, lengths_B=lengths_B, record=record)
+            x_BTD = layer(
+                x_BTD, memory_BSD, memory_mask, mask=mask, cache=layer_cache, lengths_B=lengths_B, record=record
+            )
         return x_BTD if self.final_norm is None else self.final_norm(x_BTD)

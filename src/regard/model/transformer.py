@@ -15,6 +15,7 @@ from regard.model.config import TransformerConfig
 from regard.model.describe import describe
 from regard.model.directory import common_type, load_tensors, read_model_directory, write_model_directory
 from regard.model.initialization import Undrawn, initialize
+from regard.model.unpadded import Unpadded, can_leave_out_padding
 from regard.ops import Mask, padding_mask
 from regard.ops.masks import as_mask
 
@@ -95,6 +96,45 @@ class Transformer(nn.Module):
         else:
             states = decoder(embedding(target), *self._checked(memory))
         return states
+
+    def real_states(self, source: Tensor, target: Tensor, real: Tensor) -> Tensor:
+        """Give the decoder's states (R, D) for those R target tokens that are `real`, of (B, T), row by row.
+
+        >>> import torch
+        >>> from regard import Transformer, TransformerConfig
+        >>> model = Transformer(TransformerConfig.preset("tiny", vocab_size=100)).eval()
+        >>> source, target = torch.tensor([[7, 8, 9], [5, 0, 0]]), torch.tensor([[1, 6, 4], [1, 3, 0]])
+        >>> states = model.decode(target, model.encode(source))
+        >>> torch.allclose(model.real_states(source, target, target != 0), states[target != 0], atol=1e-5)
+        True
+
+        In training that is all that is wanted. Where attention has a kernel for it, padding is not computed with: the
+        layers then see one row (1, R, D) of all sentences.
+        """
+        if real.shape != target.shape or real.dtype != torch.bool:
+            raise InputError(
+                f"which tokens are real is a boolean for each of {tuple(target.shape)} tokens; "
+                f"got {real.dtype} of shape {tuple(real.shape)}"
+            )
+        longest = max(source.size(-1), target.size(-1))
+        weight = self.output.weight
+        if not (can_leave_out_padding(self.config, weight, longest, training=self.training) and real.any()):
+            states_BTD = self.decode(target, self.encode(source))
+            return states_BTD.flatten(0, 1).index_select(0, real.flatten().nonzero()[:, 0])
+        decoder, embedding = self._decoder_parts()
+        assert self.encoder is not None
+        assert self.source_embedding is not None
+        check_tokens(source)
+        check_tokens(target)
+        needed = real.flip(1).cumsum(1).flip(1) > 0  # what comes before a real token is looked back at
+        reading, writing = Unpadded(source, source != self.config.pad_id), Unpadded(target, needed)
+        with reading.dropping():
+            memory_1SD = self.encoder(reading.embedded(self.source_embedding), reading.mask())
+        with writing.dropping():
+            x_1RD = writing.embedded(embedding)
+            states_1RD: Tensor = decoder(x_1RD, memory_1SD, writing.mask(reading), mask=writing.mask())
+        wanted = real[needed]
+        return states_1RD[0] if wanted.all() else states_1RD[0, wanted]
 
     @torch.no_grad()
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:

@@ -18,12 +18,17 @@ namespace {
 
 constexpr int64_t kWorthAThread = 100'000;  // products; for fewer, waking one up costs more than it saves
 
-// Rows of floats for each head of each sentence, wherever they are.
+// One sentence: where its queries and keys begin, and how many they are.
+struct Sentence {
+  int64_t b, query, key, T, S;  // b is the row of the tensors that it is in
+};
+
+// Rows of floats for each head of a batch, wherever they are.
 struct Rows {
   float* data;
-  int64_t sentence, head, row;  // from one to the next, in floats
+  int64_t batch, head, row;  // from one to the next, in floats
 
-  float* of(int64_t b, int64_t h) const { return data + b * sentence + h * head; }
+  float* of(int64_t b, int64_t first, int64_t h) const { return data + b * batch + first * row + h * head; }
 };
 
 struct Attention {
@@ -31,8 +36,22 @@ struct Attention {
   float scale;
   int32_t causal;          // query t sees keys up to t; T = S
   const uint8_t* allowed;  // B × S: which keys may be seen; or null
+  // Where each of B sentences begins that lie behind one another in one row of T queries and S keys, and where the last
+  // ends; or null, then each row of the batch is a sentence.
+  const int64_t *query_begins, *key_begins;
   Rows query, key, value, output;
-  float* totals;  // B × H × T × 2: the largest score of each query, and one over the sum of the exponentials
+  float* totals;  // B × T × H × 2: the largest score of each query, and one over the sum of the exponentials
+
+  int64_t scores() const { return H * (query_begins ? T * S / B : B * T * S); }  // about
+
+  Sentence sentence(int64_t n) const {
+    if (!query_begins) return {n, 0, 0, T, S};
+    const int64_t *query = query_begins + n, *key = key_begins + n;
+    return {0, query[0], key[0], query[1] - query[0], key[1] - key[0]};
+  }
+  float* totals_of(const Sentence& at, int64_t t, int64_t h) const {
+    return totals + 2 * ((at.b * T + at.query + t) * H + h);
+  }
 };
 
 struct Gradients {
@@ -102,10 +121,10 @@ void transpose(const float* rows, int64_t row, int64_t S, int64_t X, int64_t wid
 int64_t rounded(int64_t S) { return (S + 7) / 8 * 8; }
 
 // What is added to the scores of a sentence: 0 where a key may be seen, -∞ where not and where there is none.
-const float* mask_of(const Attention& a, int64_t b, Room& room) {
-  float* mask = at_least(room.mask, rounded(a.S));
-  for (int64_t s = 0; s < rounded(a.S); ++s)
-    mask[s] = s < a.S && (!a.allowed || a.allowed[b * a.S + s]) ? 0.0f : kNothing;
+const float* mask_of(const Attention& a, const Sentence& at, Room& room) {
+  float* mask = at_least(room.mask, rounded(at.S));
+  for (int64_t s = 0; s < rounded(at.S); ++s)
+    mask[s] = s < at.S && (!a.allowed || a.allowed[at.b * a.S + s]) ? 0.0f : kNothing;
   return mask;
 }
 
@@ -125,8 +144,7 @@ REGARD_AVX2 inline __m256 weight_of(__m256 score, __m256 largest) {
   return _mm256_andnot_ps(masked, exponential(_mm256_sub_ps(score, largest)));
 }
 
-REGARD_AVX2 void softmax(const Attention& a, const float* mask, int64_t t, float* row, float* totals) {
-  const int64_t wide = rounded(a.S);
+REGARD_AVX2 void softmax(const Attention& a, const float* mask, int64_t t, int64_t wide, float* row, float* totals) {
   __m256 most = _mm256_set1_ps(kNothing);
   for (int64_t s = 0; s < wide; s += 8) {
     const __m256 score = score_of(a, row, mask, t, s);
@@ -157,26 +175,27 @@ REGARD_AVX2 void softmax(const Attention& a, const float* mask, int64_t t, float
 }
 
 // The heads of queries of one sentence that share keys and values.
-REGARD_AVX2 void forward(const Attention& a, int64_t b, int64_t g, Room& room) {
-  const int64_t wide = rounded(a.S), shared = a.H / a.G;
-  const float* mask = mask_of(a, b, room);
+REGARD_AVX2 void forward(const Attention& a, const Sentence& at, int64_t g, Room& room) {
+  const auto [b, query_at, key_at, T, S] = at;
+  const int64_t wide = rounded(S), shared = a.H / a.G;
+  const float* mask = mask_of(a, at, room);
   float* keys = at_least(room.keys, a.K * wide);
-  transpose(a.key.of(b, g), a.key.row, a.S, a.K, wide, keys);
-  float* weights = at_least(room.weights, a.T * wide);
+  transpose(a.key.of(b, key_at, g), a.key.row, S, a.K, wide, keys);
+  float* weights = at_least(room.weights, T * wide);
   for (int64_t h = g * shared; h < (g + 1) * shared; ++h) {
-    product(a.query.of(b, h), a.query.row, 1, keys, wide, a.T, a.K, wide, weights, wide);
-    for (int64_t t = 0; t < a.T; ++t)
-      softmax(a, mask, t, weights + t * wide, a.totals + 2 * ((b * a.H + h) * a.T + t));
-    product(weights, wide, 1, a.value.of(b, g), a.value.row, a.T, a.S, a.V, a.output.of(b, h), a.output.row);
+    product(a.query.of(b, query_at, h), a.query.row, 1, keys, wide, T, a.K, wide, weights, wide);
+    for (int64_t t = 0; t < T; ++t) softmax(a, mask, t, wide, weights + t * wide, a.totals_of(at, t, h));
+    float* output = a.output.of(b, query_at, h);
+    product(weights, wide, 1, a.value.of(b, key_at, g), a.value.row, T, S, a.V, output, a.output.row);
   }
 }
 
 // The weights of a query again, in place of its products, and the changes of its scores in place of those of its weights.
-REGARD_AVX2 void softmax_backward(const Attention& a, const float* mask, int64_t t, float* row, float* change,
-                                  const float* totals, float given) {
+REGARD_AVX2 void softmax_backward(const Attention& a, const float* mask, int64_t t, int64_t wide, float* row,
+                                  float* change, const float* totals, float given) {
   const __m256 top = _mm256_set1_ps(totals[0]), inverse = _mm256_set1_ps(totals[1]);
   const __m256 mean = _mm256_set1_ps(given), scale = _mm256_set1_ps(a.scale);
-  for (int64_t s = 0; s < rounded(a.S); s += 8) {
+  for (int64_t s = 0; s < wide; s += 8) {
     const __m256 weight = _mm256_mul_ps(weight_of(score_of(a, row, mask, t, s), top), inverse);
     const __m256 apart = _mm256_sub_ps(_mm256_loadu_ps(change + s), mean);
     _mm256_storeu_ps(row + s, weight);
@@ -184,40 +203,41 @@ REGARD_AVX2 void softmax_backward(const Attention& a, const float* mask, int64_t
   }
 }
 
-REGARD_AVX2 void backward(const Attention& a, const Gradients& d, int64_t b, int64_t g, Room& room) {
-  const int64_t wide = rounded(a.S), shared = a.H / a.G;
-  const float* mask = mask_of(a, b, room);
+REGARD_AVX2 void backward(const Attention& a, const Gradients& d, const Sentence& at, int64_t g, Room& room) {
+  const auto [b, query_at, key_at, T, S] = at;
+  const int64_t wide = rounded(S), shared = a.H / a.G;
+  const float* mask = mask_of(a, at, room);
+  const float* key = a.key.of(b, key_at, g);
   float* keys = at_least(room.keys, a.K * wide);
   float* values = at_least(room.values, a.V * wide);
-  transpose(a.key.of(b, g), a.key.row, a.S, a.K, wide, keys);
-  transpose(a.value.of(b, g), a.value.row, a.S, a.V, wide, values);
-  float* weights = at_least(room.weights, a.T * wide);
-  float* changes = at_least(room.changes, a.T * wide);
+  transpose(key, a.key.row, S, a.K, wide, keys);
+  transpose(a.value.of(b, key_at, g), a.value.row, S, a.V, wide, values);
+  float* weights = at_least(room.weights, T * wide);
+  float* changes = at_least(room.changes, T * wide);
   for (int64_t h = g * shared; h < (g + 1) * shared; ++h) {
     const bool onto = h > g * shared;
-    const float* query = a.query.of(b, h);
-    const float* change = d.output.of(b, h);
-    const float* output = a.output.of(b, h);
-    product(query, a.query.row, 1, keys, wide, a.T, a.K, wide, weights, wide);
-    product(change, d.output.row, 1, values, wide, a.T, a.V, wide, changes, wide);
-    for (int64_t t = 0; t < a.T; ++t) {
+    const float* query = a.query.of(b, query_at, h);
+    const float* change = d.output.of(b, query_at, h);
+    const float* output = a.output.of(b, query_at, h);
+    product(query, a.query.row, 1, keys, wide, T, a.K, wide, weights, wide);
+    product(change, d.output.row, 1, values, wide, T, a.V, wide, changes, wide);
+    for (int64_t t = 0; t < T; ++t) {
       const float given = dot(change + t * d.output.row, output + t * a.output.row, a.V);
-      const float* totals = a.totals + 2 * ((b * a.H + h) * a.T + t);
-      softmax_backward(a, mask, t, weights + t * wide, changes + t * wide, totals, given);
+      softmax_backward(a, mask, t, wide, weights + t * wide, changes + t * wide, a.totals_of(at, t, h), given);
     }
-    product(weights, 1, wide, change, d.output.row, a.S, a.T, a.V, d.value.of(b, g), d.value.row, onto);
-    product(changes, 1, wide, query, a.query.row, a.S, a.T, a.K, d.key.of(b, g), d.key.row, onto);
-    product(changes, wide, 1, a.key.of(b, g), a.key.row, a.T, a.S, a.K, d.query.of(b, h), d.query.row);
+    product(weights, 1, wide, change, d.output.row, S, T, a.V, d.value.of(b, key_at, g), d.value.row, onto);
+    product(changes, 1, wide, query, a.query.row, S, T, a.K, d.key.of(b, key_at, g), d.key.row, onto);
+    product(changes, wide, 1, key, a.key.row, T, S, a.K, d.query.of(b, query_at, h), d.query.row);
   }
 }
 
 template <typename Work>
 int for_each_group(const Attention& a, int64_t threads, const Work& work) {
-  threads = std::min(threads, a.B * a.H * a.T * a.S * (a.K + a.V) / kWorthAThread);
+  threads = std::min(threads, a.scores() * (a.K + a.V) / kWorthAThread);
   return guarded([&] {
     const auto some = [&](int64_t first, int64_t last) {
       static thread_local Room room;
-      for (int64_t at = first; at < last; ++at) work(at / a.G, at % a.G, room);
+      for (int64_t at = first; at < last; ++at) work(a.sentence(at / a.G), at % a.G, room);
     };
     in_parts(a.B * a.G, threads, some, &share_with_team);
   });
@@ -230,11 +250,12 @@ extern "C" {
 
 int regard_attention(const regard::Attention* a, int64_t threads) {
   return regard::for_each_group(
-      *a, threads, [=](int64_t b, int64_t g, regard::Room& room) { regard::forward(*a, b, g, room); });
+      *a, threads, [=](const regard::Sentence& at, int64_t g, regard::Room& room) { regard::forward(*a, at, g, room); });
 }
 
 int regard_attention_backward(const regard::Attention* a, const regard::Gradients* d, int64_t threads) {
-  return regard::for_each_group(
-      *a, threads, [=](int64_t b, int64_t g, regard::Room& room) { regard::backward(*a, *d, b, g, room); });
+  return regard::for_each_group(*a, threads, [=](const regard::Sentence& at, int64_t g, regard::Room& room) {
+    regard::backward(*a, *d, at, g, room);
+  });
 }
 }

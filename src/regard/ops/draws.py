@@ -39,13 +39,43 @@ def keyed() -> bool:
     return _KEYS.get() is not None
 
 
-def drawn_starts(x: Tensor) -> Tensor:
-    """Give the number from which the random words of each row of x are counted; without keys there is one for all."""
+@contextmanager
+def keys_of_positions(rows_R: Tensor, positions_R: Tensor) -> Iterator[None]:
+    """Draw for rows without padding, of which each is one position of a row that has a key.
+
+    The same is dropped from them as with the padding.
+
+    >>> from regard.ops import dropout
+    >>> x, keys = torch.ones(2, 3, 8), torch.tensor([5, 6])
+    >>> with dropout_keyed_by(keys):
+    ...     padded = dropout(x, 0.5)
+    >>> rows, positions = torch.tensor([0, 0, 1]), torch.tensor([0, 1, 0])
+    >>> with dropout_keyed_by(keys), keys_of_positions(rows, positions):
+    ...     real = dropout(torch.ones(3, 8), 0.5)
+    >>> real.equal(padded[rows, positions])
+    True
+    """
+    keys = _KEYS.get()
+    if keys is None:
+        yield
+        return
+    before, keys.places = keys.places, (rows_R, positions_R)
+    try:
+        yield
+    finally:
+        keys.places = before
+
+
+def drawn_starts(x: Tensor, per_word: int = 8) -> Tensor:
+    """Give the number from which the random words of each row of x are counted; without keys there is one for all.
+
+    A word decides about so many elements.
+    """
     keys = _KEYS.get()
     if keys is None:
         # Over all 64 bits: random_() without bounds would leave the sign bit at zero.
         return torch.empty(1, dtype=torch.int64, device=x.device).random_(-(2**63), None)
-    return keys.starts(x)
+    return keys.starts(x, per_word)
 
 
 def words_from(starts_R: Tensor, count: int) -> Tensor:
@@ -78,13 +108,26 @@ class _RowKeys:
 
     def __init__(self, keys_B: Tensor) -> None:
         self._keys_B = keys_B
+        self.places: tuple[Tensor, Tensor] | None = None
+        """The row and the position of each row of what is dropped from, where positions are rows of their own."""
 
-    def starts(self, x: Tensor) -> Tensor:
-        if x.dim() == 0 or x.size(0) != self._keys_B.size(0):
-            raise InputError(f"dropout has keys for {self._keys_B.size(0)} rows and was given {tuple(x.shape)}")
+    def starts(self, x: Tensor, per_word: int) -> Tensor:
+        rows = self._keys_B.size(0) if self.places is None else self.places[0].size(0)
+        given = 0 if x.dim() == 0 else x.size(0) if self.places is None else x.shape[:-1].numel()
+        if x.dim() == 0 or given != rows:
+            raise InputError(f"dropout has keys for {rows} rows and was given {tuple(x.shape)}")
         self._keys_B = self._keys_B.to(x.device) + _GOLDEN
         # Scrambled once more for each use, so that the streams of different uses do not run into each other.
-        return mixed(self._keys_B.clone())
+        starts_B = mixed(self._keys_B.clone())
+        if self.places is None:
+            return starts_B
+        if x.size(-1) % per_word:
+            raise InputError(
+                f"dropout has keys for positions and was given {x.size(-1)} elements for each: no whole words"
+            )
+        rows_R, positions_R = self.places
+        # A position's words come after those of the positions before it.
+        return starts_B[rows_R] + positions_R * (x.size(-1) // per_word) * _GOLDEN
 
 
 _KEYS: ContextVar[_RowKeys | None] = ContextVar("dropout keys", default=None)

@@ -49,7 +49,7 @@ def dropout(x: Tensor, rate: float) -> Tensor:
         return x
     if not keyed() and (x.device.type != "cpu" or not cut_from_bytes(rate)):
         return F.dropout(x, rate, training=True)
-    starts_R = drawn_starts(x)
+    starts_R = drawn_starts(x, per_word=8 if cut_from_bytes(rate) else 2)
     by_kernel = cut_from_bytes(rate) and can_compute(x) and x.is_contiguous() and x.numel() > 0
     output: Tensor = (_DropByKernel if by_kernel else _Drop).apply(x, starts_R, rate)  # type: ignore[no-untyped-call]
     return output

@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.ops.explicit import explicit_attention, repeat_heads
-from regard.ops.masks import Causal, Mask, kernel_mask
-from regard.ops.short import is_short, short_attention
+from regard.ops.masks import Causal, Mask, kernel_mask, sentences_alone
+from regard.ops.short import are_short, is_short, short_attention
 
 
 def fused_attention(
@@ -24,9 +24,13 @@ def fused_attention(
         return explicit_attention(query_BHTK, key_BGSK, value_BGSV, mask, bias, scale=scale)[0]
     if scale <= 0.0:  # the causal kernels multiply the -∞ of what is masked by the scale
         query_BHTK, scale = query_BHTK * scale, 1.0
+    causal, sentences = sentences_alone(mask)
+    bare = bias is None and dropout == 0.0
+    if bare and sentences is not None and are_short(query_BHTK, key_BGSK, value_BGSV, causal, sentences):
+        return short_attention(query_BHTK, key_BGSK, value_BGSV, causal, sentences, scale)
     T, S, V = query_BHTK.size(2), value_BGSV.size(2), value_BGSV.size(3)
     causal, allowed = kernel_mask(mask, T, S, query_BHTK.device)
-    if bias is None and dropout == 0.0 and is_short(query_BHTK, key_BGSK, value_BGSV, causal, allowed):
+    if bare and is_short(query_BHTK, key_BGSK, value_BGSV, causal, allowed):
         return short_attention(query_BHTK, key_BGSK, value_BGSV, causal, allowed, scale)
     query_BHTK, key_BGSK, value_BGSV = _of_one_width(query_BHTK, key_BGSK, value_BGSV)
     on_cpu = query_BHTK.device.type == "cpu"

@@ -96,6 +96,52 @@ class KeyLengths(Mask):
 
 
 @dataclass(frozen=True)
+class Sentences:
+    """Sentences behind one another in one row: the b-th is at begins[b] up to begins[b + 1]."""
+
+    begins: Tensor
+    longest: int
+
+    @classmethod
+    def of(cls, lengths_B: Tensor) -> Sentences:
+        """Lay sentences of these lengths behind one another."""
+        lengths_B = lengths_B.long()
+        begins = torch.cat([lengths_B.new_zeros(1), lengths_B.cumsum(0)])
+        return cls(begins, int(lengths_B.max()) if lengths_B.numel() else 0)
+
+    def __len__(self) -> int:
+        return self.begins.size(0) - 1
+
+    @property
+    def size(self) -> int:
+        """How long the row is that they make up."""
+        return int(self.begins[-1])
+
+    def numbers(self) -> Tensor:
+        """Give the number of the sentence that each position is in."""
+        return torch.arange(len(self), device=self.begins.device).repeat_interleave(self.begins.diff())
+
+
+@dataclass(frozen=True)
+class SameSentence(Mask):
+    """A query sees the keys of its own sentence, where a batch is one row of sentences without padding.
+
+    >>> halves = Sentences.of(torch.tensor([1, 2]))
+    >>> SameSentence(halves, halves).dense(3, 3).int()
+    tensor([[1, 0, 0],
+            [0, 1, 1],
+            [0, 1, 1]], dtype=torch.int32)
+    """
+
+    queries: Sentences
+    keys: Sentences
+
+    def dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
+        """Give (T, S), blocks along the diagonal."""
+        return (self.queries.numbers()[:, None] == self.keys.numbers()).to(device)
+
+
+@dataclass(frozen=True)
 class Given(Mask):
     """A mask that is already a tensor."""
 
@@ -148,10 +194,23 @@ def fitted_mask(mask: Mask, BHTS: tuple[int, ...], rank: int) -> Mask:
         return replace(mask, first=fitted_mask(mask.first, BHTS, rank), second=fitted_mask(mask.second, BHTS, rank))
     if isinstance(mask, Given):
         return Given(broadcast_to_scores(mask.allowed, "mask", BHTS, rank))
+    if isinstance(mask, SameSentence):
+        return _fitted_sentences(mask, BHTS)
     rows_B = mask.lengths_B if isinstance(mask, KeyLengths) else mask.offset_B if isinstance(mask, Causal) else None
     if rows_B is not None and tuple(rows_B.shape) != BHTS[:1]:
         name = type(mask).__name__
         raise InputError(f"{name} has a row count of shape {tuple(rows_B.shape)}; the batch has {BHTS[0]} rows")
+    return mask
+
+
+def _fitted_sentences(mask: SameSentence, BHTS: tuple[int, ...]) -> SameSentence:
+    B, _, T, S = BHTS
+    queries, keys = mask.queries, mask.keys
+    if B != 1 or queries.size != T or keys.size != S or len(queries) != len(keys):
+        raise InputError(
+            f"sentences behind one another, {queries.size} queries of {len(queries)} over {keys.size} keys of "
+            f"{len(keys)}, are one row; got {B} rows of {T} queries over {S} keys"
+        )
     return mask
 
 
@@ -166,6 +225,17 @@ def broadcast_to_scores(x: Tensor, name: str, BHTS: tuple[int, ...], rank: int) 
         scores = {2: (T, S), 3: (B, T, S), 4: (B, H, T, S)}[rank]
         raise InputError(f"{name} of shape {tuple(x.shape)} does not broadcast to the scores' shape {scores}")
     return x4
+
+
+def sentences_alone(mask: Mask | None) -> tuple[bool, SameSentence | None]:
+    """Say whether a mask is causal, and by which sentences; none where it is, or has, anything else."""
+    if isinstance(mask, SameSentence):
+        return False, mask
+    if isinstance(mask, _Both):
+        for one, other in ((mask.first, mask.second), (mask.second, mask.first)):
+            if isinstance(one, SameSentence) and isinstance(other, Causal) and other.offset_B is None:
+                return True, one
+    return False, None
 
 
 def kernel_mask(mask: Mask | None, T: int, S: int, device: torch.device) -> tuple[bool, Tensor | None]:

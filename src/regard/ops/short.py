@@ -8,14 +8,16 @@ from torch import Tensor
 
 from regard.native import LANES, can_compute, has_memory, library, threads
 from regard.ops.explicit import repeat_heads
+from regard.ops.masks import SameSentence
 
-_LONGEST = 64  # queries and keys; of longer ones torch computes blocks of scores as fast
+LONGEST = 64
+"""How many queries and keys the kernel takes; of more, torch computes blocks of scores as fast."""
 
 
 class _Rows(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("sentence", "head", "row")),
+        *((name, ctypes.c_int64) for name in ("batch", "head", "row")),
     )
 
     @classmethod
@@ -29,6 +31,8 @@ class _Attention(ctypes.Structure):
         ("scale", ctypes.c_float),
         ("causal", ctypes.c_int32),
         ("allowed", ctypes.c_void_p),
+        ("query_begins", ctypes.c_void_p),
+        ("key_begins", ctypes.c_void_p),
         *((name, _Rows) for name in ("query", "key", "value", "output")),
         ("totals", ctypes.c_void_p),
     )
@@ -40,15 +44,32 @@ class _Gradients(ctypes.Structure):
 
 def is_short(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, causal: bool, allowed: Tensor | None) -> bool:
     """Say whether the kernel is there and takes these: floats on a CPU, masked alike for all queries and heads."""
-    (B, H, T, K), (_, G, S, _) = query_BHTK.shape, key_BGSK.shape
+    T, S = query_BHTK.size(2), key_BGSK.size(2)
     return (
-        max(T, S) <= _LONGEST
+        max(T, S) <= LONGEST
         and (T == S or not causal)
+        and (allowed is None or allowed.shape[1:3] == (1, 1))
+        and _fit(query_BHTK, key_BGSK, value_BGSV)
+    )
+
+
+def are_short(query_1HTK: Tensor, key_1GSK: Tensor, value_1GSV: Tensor, causal: bool, sentences: SameSentence) -> bool:
+    """Say whether the kernel is there and takes these: floats on a CPU, of short sentences behind one another."""
+    return (
+        max(sentences.queries.longest, sentences.keys.longest) <= LONGEST
+        and (sentences.queries is sentences.keys or not causal)
+        and sentences.queries.begins.device.type == "cpu"
+        and _fit(query_1HTK, key_1GSK, value_1GSV)
+    )
+
+
+def _fit(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor) -> bool:
+    (B, H, _, K), (_, G, S, _) = query_BHTK.shape, key_BGSK.shape
+    return (
         # A kernel reads where it is told to: nothing is broadcast.
-        and key_BGSK.shape == (B, G, S, K)
+        key_BGSK.shape == (B, G, S, K)
         and value_BGSV.shape[:3] == (B, G, S)
         and H % G == 0
-        and (allowed is None or allowed.shape[1:3] == (1, 1))
         and all(map(_readable, (query_BHTK, key_BGSK, value_BGSV)))
         and can_compute(query_BHTK, key_BGSK, value_BGSV)
     )
@@ -59,9 +80,14 @@ def _readable(x_BHTX: Tensor) -> bool:
 
 
 def short_attention(
-    query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, causal: bool, allowed: Tensor | None, scale: float
+    query_BHTK: Tensor,
+    key_BGSK: Tensor,
+    value_BGSV: Tensor,
+    causal: bool,
+    allowed: Tensor | SameSentence | None,
+    scale: float,
 ) -> Tensor:
-    """Give the output BHTV of softmax(QKᵀ·scale + M)V, where `is_short` says that it can."""
+    """Give the output BHTV of softmax(QKᵀ·scale + M)V, where `is_short` or `are_short` says that it can."""
     output: Tensor = _Short.apply(query_BHTK, key_BGSK, value_BGSV, causal, allowed, scale)  # type: ignore[no-untyped-call]
     return output
 
@@ -74,17 +100,18 @@ class _Short(torch.autograd.Function):
         key_BGSK: Tensor,
         value_BGSV: Tensor,
         causal: bool,
-        allowed: Tensor | None,
+        allowed: Tensor | SameSentence | None,
         scale: float,
     ) -> Tensor:
         B, H, T, _ = query_BHTK.shape
         S = key_BGSK.size(2)
-        seen_BS = None if allowed is None else allowed.expand(B, 1, 1, S).contiguous()
+        seen_BS = allowed.expand(B, 1, 1, S).contiguous() if isinstance(allowed, Tensor) else None
         output_BHTV = _like_projections(B, H, T, value_BGSV.size(3))
-        totals_BHT2 = torch.empty(B, H, T, 2, dtype=torch.float32, device="cpu")
+        totals_BTH2 = torch.empty(B, T, H, 2, dtype=torch.float32, device="cpu")
         ctx.causal, ctx.scale = causal, scale
-        ctx.save_for_backward(query_BHTK, key_BGSK, value_BGSV, output_BHTV, totals_BHT2, seen_BS)
-        described = _described(ctx, query_BHTK, key_BGSK, value_BGSV, output_BHTV, totals_BHT2, seen_BS)
+        ctx.sentences = allowed if isinstance(allowed, SameSentence) else None
+        ctx.save_for_backward(query_BHTK, key_BGSK, value_BGSV, output_BHTV, totals_BTH2, seen_BS)
+        described = _described(ctx, query_BHTK, key_BGSK, value_BGSV, output_BHTV, totals_BTH2, seen_BS)
         library().regard_attention(ctypes.byref(described), threads())
         return output_BHTV
 
@@ -116,17 +143,22 @@ def _described(
     key_BGSK: Tensor,
     value_BGSV: Tensor,
     output_BHTV: Tensor,
-    totals_BHT2: Tensor,
+    totals_BTH2: Tensor,
     seen_BS: Tensor | None,
 ) -> _Attention:
     (B, H, T, K), (_, G, S, V) = query_BHTK.shape, value_BGSV.shape
+    begins: tuple[int | None, int | None] = (None, None)
+    if ctx.sentences is not None:
+        queries, keys = ctx.sentences.queries, ctx.sentences.keys
+        B, begins = len(queries), (queries.begins.data_ptr(), keys.begins.data_ptr())
     return _Attention(
         *(B, H, G, T, S, K, V),
         ctx.scale,
         ctx.causal,
         None if seen_BS is None else seen_BS.data_ptr(),
+        *begins,
         *map(_Rows.of, (query_BHTK, key_BGSK, value_BGSV, output_BHTV)),
-        totals_BHT2.data_ptr(),
+        totals_BTH2.data_ptr(),
     )
 
 
@@ -142,6 +174,8 @@ def _gradients_by_formula(
     H, G, T, S = query_BHTK.size(1), key_BGSK.size(1), query_BHTK.size(2), key_BGSK.size(2)
     key_BHSK, value_BHSV = repeat_heads(key_BGSK, H), repeat_heads(value_BGSV, H)
     hidden = torch.zeros(T, S, dtype=torch.bool) if seen_BS is None else ~seen_BS
+    if ctx.sentences is not None:
+        hidden = ~ctx.sentences.dense(T, S)
     if ctx.causal:
         hidden = hidden | ~torch.ones(T, S, dtype=torch.bool).tril()
     scores_BHTS = (query_BHTK @ key_BHSK.transpose(2, 3) * ctx.scale).masked_fill(hidden, -torch.inf)

@@ -19,12 +19,9 @@ def cross_entropy(smoothing: float = 0.1, pad_id: int = 0) -> Loss:
     """Make the recipe's loss: cross-entropy against smoothed labels."""
 
     def loss(model: Transformer, batch: Batch) -> Tensor:
-        states_BTD = model.decode(batch.target_BT, model.encode(batch.source_BS))
-        # Padding is left out before the logits, which are half of the work where the vocabulary is large.
-        real_R = (batch.labels_BT.flatten() != pad_id).nonzero()[:, 0]
-        states_RD = states_BTD.flatten(0, 1).index_select(0, real_R)
-        labels_R = batch.labels_BT.flatten().index_select(0, real_R)
-        output = model.output
+        real_BT = batch.labels_BT != pad_id
+        states_RD = model.real_states(batch.source_BS, batch.target_BT, real_BT)
+        labels_R, output = batch.labels_BT[real_BT], model.output
         return linear_cross_entropy(states_RD, output.weight, labels_R, bias_W=output.bias, smoothing=smoothing)
 
     return loss
@@ -39,11 +36,12 @@ def r_drop(alpha: float, smoothing: float = 0.1, pad_id: int = 0) -> Loss:
     """
 
     def loss(model: Transformer, batch: Batch) -> Tensor:
-        first_BTW = model(batch.source_BS, batch.target_BT)
-        second_BTW = model(batch.source_BS, batch.target_BT)
         real_BT = batch.labels_BT != pad_id
+        first_RW, second_RW = (
+            model.logits(model.real_states(batch.source_BS, batch.target_BT, real_BT)) for _ in range(2)
+        )
         summed: Tensor = _TwoPasses.apply(  # type: ignore[no-untyped-call]
-            first_BTW[real_BT], second_BTW[real_BT], batch.labels_BT[real_BT], smoothing, alpha
+            first_RW, second_RW, batch.labels_BT[real_BT], smoothing, alpha
         )
         return summed
 

@@ -11,8 +11,8 @@ from torch.utils.checkpoint import checkpoint
 import regard
 from regard.native import kernels
 from regard.ops import KeyLengths
-from regard.ops.masks import kernel_mask
-from regard.ops.short import is_short
+from regard.ops.masks import SameSentence, Sentences, kernel_mask
+from regard.ops.short import are_short, is_short
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
 
@@ -186,3 +186,83 @@ def test_gradients_have_gradients() -> None:
     wide = (x.detach().double().requires_grad_() for x in (query, key, value))
     for mine, right in zip(found, penalised(weights.double(), *wide), strict=True):
         torch.testing.assert_close(mine.double(), right, atol=1e-4, rtol=1e-4)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=6),
+    st.booleans(),
+    st.tuples(st.sampled_from([8, 24]), st.sampled_from([8, 16]), st.integers(1, 2), st.integers(1, 2)),
+    st.integers(0, 2**31),
+)
+def test_sentences_behind_one_another_do_not_see_each_other(
+    lengths: list[tuple[int, int]], causal: bool, widths: tuple[int, int, int, int], seed: int
+) -> None:
+    torch.manual_seed(seed)
+    K, V, G, shared = widths
+    queries = Sentences.of(torch.tensor([t for t, _ in lengths]))
+    keys = queries if causal else Sentences.of(torch.tensor([s for _, s in lengths]))
+    mask = SameSentence(queries, keys)
+    query, key, value = drawn(1, G * shared, queries.size, K), drawn(1, G, keys.size, K), drawn(1, G, keys.size, V)
+    if queries.size and keys.size:
+        assert are_short(query, key, value, causal, mask)
+    output = regard.attention(query, key, value, mask, causal=causal)
+    q, k, v = doubles = [x.detach().double().requires_grad_() for x in (query, key, value)]
+    expected, _ = regard.attention(q, k, v, mask, causal=causal, return_weights=True)  # the explicit path
+    direction = torch.randn(expected.shape)
+    changes = torch.autograd.grad(
+        output + sum(x.sum() * 0 for x in (query, key, value)), (query, key, value), direction
+    )
+    wanted = torch.autograd.grad(expected + sum(x.sum() * 0 for x in doubles), doubles, direction.double())
+    for ours, reference in zip((output, *changes), (expected, *wanted), strict=True):
+        largest = max([V**0.5, *reference.detach().abs().flatten().tolist()])
+        assert ours.numel() == 0 or (ours.double() - reference).abs().max() <= 2e-6 * largest
+
+
+def test_sentences_behind_one_another_give_the_bits_of_a_padded_batch() -> None:
+    lengths = torch.tensor([5, 23, 1, 16])
+    real = torch.arange(23) < lengths[:, None]
+    sentences = Sentences.of(lengths)
+    query, key, value = (drawn(4, 4, 23, 32) for _ in range(3))
+    direction = torch.randn(4, 4, 23, 32) * real[:, None, :, None]
+
+    def in_one_row(x: Tensor) -> Tensor:
+        return x.transpose(1, 2)[real][None].transpose(1, 2)
+
+    for causal in (False, True):
+        padded = regard.attention(query, key, value, KeyLengths(lengths), causal=causal)
+        parts = in_one_row(query), in_one_row(key), in_one_row(value)
+        row = regard.attention(*parts, SameSentence(sentences, sentences), causal=causal)
+        assert row.equal(in_one_row(padded))
+        expected = torch.autograd.grad(padded, (query, key, value), direction)
+        found = torch.autograd.grad(row, (query, key, value), in_one_row(direction))
+        for ours, reference in zip(found, expected, strict=True):
+            assert in_one_row(ours).equal(in_one_row(reference))
+
+
+def test_of_sentences_behind_one_another_it_leaves_what_is_long_and_what_is_not_in_order() -> None:
+    x, sentences = drawn(1, 2, 70, 8), Sentences.of(torch.tensor([60, 10]))
+    others = Sentences.of(torch.tensor([10, 60]))
+    assert are_short(x, x, x, False, SameSentence(sentences, others))
+    assert not are_short(x, x, x, True, SameSentence(sentences, others))
+    assert not are_short(x, x, x, False, SameSentence(sentences, Sentences.of(torch.tensor([65, 5]))))
+    assert not are_short(x.double(), x.double(), x.double(), False, SameSentence(sentences, sentences))
+    earlier = torch.ones(70, 70, dtype=torch.bool).tril()
+    for causal, mask in ((True, SameSentence(sentences, others)), (False, SameSentence(sentences, others) | earlier)):
+        output = regard.attention(x, x, x, mask, causal=causal)
+        expected, _ = regard.attention(x, x, x, mask, causal=causal, return_weights=True)
+        torch.testing.assert_close(output, expected)
+
+
+def test_gradients_of_gradients_know_sentences_too() -> None:
+    sentences = Sentences.of(torch.tensor([3, 0, 2]))
+    query, key, value = (drawn(1, 2, 5, 8) for _ in range(3))
+    changes = []
+    for path in ("kernel", "explicit"):
+        mask = SameSentence(sentences, sentences)
+        output = regard.attention(query, key, value, mask, causal=True)
+        if path == "explicit":
+            output, _ = regard.attention(query, key, value, mask, causal=True, return_weights=True)
+        (first,) = torch.autograd.grad(output.square().sum(), query, create_graph=True)
+        changes.append(torch.autograd.grad(first.square().sum(), (query, key, value)))
+    for ours, expected in zip(*changes, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)

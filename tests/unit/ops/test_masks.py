@@ -85,4 +85,4 @@ def test_sentences_behind_one_another_must_fill_the_row() -> None:
     with pytest.raises(InputError, match="got 1 rows of 2 queries over 3 keys"):
         regard.attention(x[:, :, :2], x, x, SameSentence(sentences, sentences))
     with pytest.raises(InputError, match="got 2 rows of 3 queries over 3 keys"):
-        regard.attention(*[x.expand(2, 1, 3, 4)] * 3, SameSentence(sentences, sentences))
+        regard.attention(*(x.expand(2, 1, 3, 4),) * 3, SameSentence(sentences, sentences))

@@ -1,4 +1,6 @@
-"""regard's own step, as `regard train` takes it."""
+"""regard's own step, as `regard train` takes it; with BENCH_DRAWN=1, with `training.softmax_gradient = "drawn"`."""
+
+import os
 
 from regard.memory import keep_memory
 
@@ -11,7 +13,7 @@ from benchmarks.training.measure import BETAS, CLIP, EPS, PAD, RATE, SMOOTHING, 
 from regard.training import Run  # noqa: E402
 from regard.training.examples import Batch  # noqa: E402
 from regard.training.learner import Learner  # noqa: E402
-from regard.training.losses import cross_entropy  # noqa: E402
+from regard.training.losses import loss_of  # noqa: E402
 from regard.training.processes import Processes  # noqa: E402
 
 
@@ -29,11 +31,15 @@ def make_step(size: Size) -> Step:
                 "dropout": size.dropout,
             },
             "optimizer": {"betas": BETAS, "eps": EPS, "clip": CLIP},
+            "training": {
+                "steps": 1,
+                "label_smoothing": SMOOTHING,
+                "softmax_gradient": "drawn" if os.environ.get("BENCH_DRAWN") == "1" else "exact",
+            },
         }
     )
-    learner = Learner(
-        settings, settings.model_config_for(size.vocab, size.vocab), Processes(), cross_entropy(SMOOTHING)
-    )
+    config = settings.model_config_for(size.vocab, size.vocab)
+    learner = Learner(settings, config, Processes(), loss_of(settings.training))
     number = 0
 
     def step(source: Tensor, target: Tensor, labels: Tensor) -> None:

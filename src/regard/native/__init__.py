@@ -18,7 +18,7 @@ LANES = 8
 LIBRARY = Path(__file__).with_name("kernels.so")
 
 _SIZE, _POINTER, _INT = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int
-_VERSION = 10
+_VERSION = 11
 
 
 def _checked(status: int) -> None:
@@ -43,6 +43,7 @@ _SIGNATURES = {
     "regard_drop": (_checked, [_POINTER, _POINTER, _SIZE, _SIZE, _POINTER]),
     "regard_join": (_checked, [_POINTER, _SIZE, _POINTER]),
     "regard_join_backward": (_checked, [_POINTER, _POINTER, _SIZE]),
+    "regard_drawn_loss": (_checked, [_POINTER, _SIZE]),
     "regard_surprise": (_checked, [_POINTER, _POINTER, _SIZE, _SIZE, ctypes.c_float, _SIZE, _POINTER]),
     "regard_sizes": (None, [_POINTER]),
     "regard_log_softmax": (_checked, [_POINTER, _SIZE, _SIZE, _SIZE]),

@@ -1,8 +1,11 @@
-// Cross-entropy and its gradient in the place of the logits, each row in one go. Plain C on the outside.
+// Cross-entropy and its gradient in the place of the logits, each row in one go; or a few of the gradient's elements, drawn
+// so that they are right on average, and what they make of the states and the weights. Plain C on the outside.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "threads.hpp"
 #include "vectors.hpp"
@@ -27,9 +30,12 @@ REGARD_AVX2 inline void put(__m256 values, float* row, int64_t w, int64_t W) {
   std::copy(some, some + W - w, row + w);
 }
 
-// Puts softmax(z) - (1 - ε) · one-hot in the place of z; gives -log p + ε · z of the label.
-REGARD_AVX2 float surprise(float* row, int64_t W, int64_t label, float smoothing) {
-  const float given = row[label];
+struct Total {
+  float sum, largest;
+};
+
+// Puts e^(z - max z) in the place of z; gives their sum, and max z.
+REGARD_AVX2 Total exponentials(float* row, int64_t W) {
   __m256 most = _mm256_set1_ps(kNothing);
   for (int64_t w = 0; w < W; w += 8) most = _mm256_max_ps(logits_at(row, w, W), most);
   const float largest = largest_of(most);
@@ -43,22 +49,179 @@ REGARD_AVX2 float surprise(float* row, int64_t W, int64_t label, float smoothing
     sums = _mm256_add_ps(sums, chance);
     put(chance, row, w, W);
   }
-  const float sum = sum_of(sums);
-  const __m256 inverse = _mm256_set1_ps(1.0f / sum);
+  return {sum_of(sums), largest};
+}
+
+// -log p + ε · z of a label whose logit is given.
+float surprise_at(float given, const Total& total, float smoothing) {
+  return std::log(total.sum) + (total.largest - given) + smoothing * given;
+}
+
+// Puts softmax(z) - (1 - ε) · one-hot in the place of z; gives -log p + ε · z of the label.
+REGARD_AVX2 float surprise(float* row, int64_t W, int64_t label, float smoothing) {
+  const float given = row[label];
+  const Total total = exponentials(row, W);
+  const __m256 inverse = _mm256_set1_ps(1.0f / total.sum);
   for (int64_t w = 0; w < W; w += 8) put(_mm256_mul_ps(logits_at(row, w, W), inverse), row, w, W);
   row[label] -= 1.0f - smoothing;
-  return std::log(sum) + (largest - given) + smoothing * given;
+  return surprise_at(given, total, smoothing);
+}
+
+// An element of the gradient for the logits.
+struct Change {
+  int32_t word;
+  float size;
+};
+
+// The layout is that of `_Drawing` in `ops/drawn_loss.py`.
+struct Drawing {
+  int64_t R, W, D;
+  float* logits;          // R × W; what is in them is lost
+  const int64_t* labels;  // R
+  const int64_t* starts;  // R random words
+  const float* states;    // R × D
+  const float* weight;    // W × D
+  float smoothing, small;
+  float* surprises;        // R: -log p + ε · z of each label
+  float* state_gradient;   // R × D
+  float* weight_gradient;  // W × D, to which is added
+  float* bias_gradient;    // W, likewise, or null
+};
+
+// Draw from g = softmax(z) - q, q the smoothed label: what is smaller than `small` is kept with the chance |g| / small, and
+// then as large as that. The random numbers of a row go round a circle in golden steps from a random start: each by itself
+// is as good as any, and together they are spread more evenly than chance would have them. Gives how many are kept.
+REGARD_AVX2 int64_t draw(const Drawing& d, int64_t r, Change* changes) {
+  constexpr uint32_t kGolden = 0x9E3779B9u;
+  float* row = d.logits + r * d.W;
+  const int64_t label = d.labels[r];
+  const float given = row[label];
+  const Total total = exponentials(row, d.W);
+  d.surprises[r] = surprise_at(given, total, d.smoothing);
+  row[label] -= (1.0f - d.smoothing) * total.sum;
+  const __m256 inverse = _mm256_set1_ps(1.0f / total.sum), uniform = _mm256_set1_ps(d.smoothing / d.W);
+  const __m256 sign = _mm256_set1_ps(-0.0f), small = _mm256_set1_ps(d.small);
+  const __m256 to_chance = _mm256_set1_ps(2147483648.0f / d.small), certain = _mm256_set1_ps(2147483520.0f);
+  __m256i chance = _mm256_add_epi32(
+      _mm256_set1_epi32(static_cast<int32_t>(d.starts[r])),
+      _mm256_mullo_epi32(_mm256_set1_epi32(static_cast<int32_t>(kGolden)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)));
+  const __m256i onward = _mm256_set1_epi32(static_cast<int32_t>(8 * kGolden));
+  int64_t count = 0;
+  for (int64_t w = 0; w < d.W; w += 8, chance = _mm256_add_epi32(chance, onward)) {
+    const __m256 g = _mm256_sub_ps(_mm256_mul_ps(logits_at(row, w, d.W), inverse), uniform);
+    const __m256 size = _mm256_andnot_ps(sign, g);
+    const __m256i limit = _mm256_cvttps_epi32(_mm256_min_ps(_mm256_mul_ps(size, to_chance), certain));
+    const __m256i kept = _mm256_cmpgt_epi32(limit, _mm256_srli_epi32(chance, 1));
+    int mask = _mm256_movemask_ps(_mm256_castsi256_ps(kept));
+    if (w + 8 > d.W) mask &= (1 << (d.W - w)) - 1;
+    if (!mask) continue;
+    alignas(32) float sizes[8];
+    _mm256_store_ps(sizes, _mm256_or_ps(_mm256_max_ps(size, small), _mm256_and_ps(g, sign)));
+    for (; mask; mask &= mask - 1) {
+      const int i = __builtin_ctz(mask);
+      changes[count++] = {static_cast<int32_t>(w + i), sizes[i]};
+    }
+  }
+  return count;
+}
+
+// y = Σ size · weight[word], eight vectors at a time.
+REGARD_AVX2 void gather(const Change* changes, int64_t count, const float* weight, int64_t D, float* y) {
+  int64_t d = 0;
+  for (; d + 64 <= D; d += 64) {
+    __m256 sums[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) sums[i] = _mm256_setzero_ps();
+    for (int64_t c = 0; c < count; ++c) {
+      const float* row = weight + changes[c].word * D + d;
+      const __m256 size = _mm256_set1_ps(changes[c].size);
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) sums[i] = _mm256_fmadd_ps(size, _mm256_loadu_ps(row + 8 * i), sums[i]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) _mm256_storeu_ps(y + d + 8 * i, sums[i]);
+  }
+  if (d == D) return;
+  std::fill(y + d, y + D, 0.0f);
+  for (int64_t c = 0; c < count; ++c) add(y + d, weight + changes[c].word * D + d, changes[c].size, D - d);
+}
+
+// What was drawn for some rows, one list behind the other, each in the order of its words.
+struct Drawn {
+  int64_t first;
+  std::vector<Change> changes;
+  std::vector<int64_t> ends{0};  // of the lists of rows first, first + 1, …
+};
+
+// Where to cut the vocabulary into parts that were drawn about equally often.
+std::vector<int32_t> cuts(const std::vector<Drawn>& drawn, int64_t W, int64_t parts) {
+  constexpr int64_t kTogether = 16;
+  std::vector<int64_t> counts(W / kTogether + 1);
+  int64_t all = 0;
+  for (const Drawn& some : drawn) {
+    for (const Change& change : some.changes) ++counts[change.word / kTogether];
+    all += some.changes.size();
+  }
+  std::vector<int32_t> found{0};
+  int64_t before = 0;
+  for (int64_t i = 0; i < static_cast<int64_t>(counts.size()); ++i) {
+    while (static_cast<int64_t>(found.size()) < parts && before >= all * static_cast<int64_t>(found.size()) / parts)
+      found.push_back(static_cast<int32_t>(i * kTogether));
+    before += counts[i];
+  }
+  found.resize(parts, static_cast<int32_t>(W));
+  found.push_back(static_cast<int32_t>(W));
+  return found;
+}
+
+// Add what was drawn for the words from first to last to the gradient of their weights, row by row.
+void scatter(const Drawing& d, const std::vector<Drawn>& drawn, int32_t first, int32_t last) {
+  const auto before = [](const Change& change, int32_t word) { return change.word < word; };
+  for (const Drawn& some : drawn)
+    for (size_t r = 0; r + 1 < some.ends.size(); ++r) {
+      const Change* end = some.changes.data() + some.ends[r + 1];
+      const Change* change = std::lower_bound(some.changes.data() + some.ends[r], end, first, before);
+      for (; change != end && change->word < last; ++change) {
+        add(d.weight_gradient + change->word * d.D, d.states + (some.first + r) * d.D, change->size, d.D);
+        if (d.bias_gradient) d.bias_gradient[change->word] += change->size;
+      }
+    }
+}
+
+void drawn_loss(const Drawing& d, int64_t threads) {
+  threads = std::max<int64_t>(1, std::min(threads, d.R * d.W / kWorthAThread));
+  std::vector<Drawn> drawn(threads);
+  in_parts(threads, threads, [&](int64_t t, int64_t) {
+    Drawn& mine = drawn[t];
+    mine.first = d.R * t / threads;
+    const std::unique_ptr<Change[]> room(new Change[d.W]);
+    for (int64_t r = mine.first; r < d.R * (t + 1) / threads; ++r) {
+      const int64_t count = draw(d, r, room.get());
+      gather(room.get(), count, d.weight, d.D, d.state_gradient + r * d.D);
+      mine.changes.insert(mine.changes.end(), room.get(), room.get() + count);
+      mine.ends.push_back(static_cast<int64_t>(mine.changes.size()));
+    }
+  }, &share_with_team);
+  const std::vector<int32_t> parts = cuts(drawn, d.W, threads);
+  in_parts(threads, threads, [&](int64_t t, int64_t) { scatter(d, drawn, parts[t], parts[t + 1]); }, &share_with_team);
 }
 
 }  // namespace
 }  // namespace regard
 
-extern "C" int regard_surprise(float* logits, const int64_t* labels, int64_t R, int64_t W, float smoothing,
-                               int64_t threads, float* surprises) {
+extern "C" {
+
+int regard_drawn_loss(const regard::Drawing* drawing, int64_t threads) {
+  return regard::guarded([&] { regard::drawn_loss(*drawing, threads); });
+}
+
+int regard_surprise(float* logits, const int64_t* labels, int64_t R, int64_t W, float smoothing,
+                    int64_t threads, float* surprises) {
   const auto some = [=](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row)
       surprises[row] = regard::surprise(logits + row * W, W, labels[row], smoothing);
   };
   threads = std::min(threads, R * W / regard::kWorthAThread);
   return regard::guarded([&] { regard::in_parts(R, threads, some, &regard::share_with_team); });
+}
 }

@@ -23,6 +23,7 @@ So `weights_BHTS` says for each sentence, head and query how much it attends to 
 
 from regard.ops.add_norm import add_and_norm as add_and_norm
 from regard.ops.attention import attention as attention
+from regard.ops.drawn_loss import drawn_cross_entropy as drawn_cross_entropy
 from regard.ops.dropout import applied_rate as applied_rate
 from regard.ops.dropout import byte_rate as byte_rate
 from regard.ops.dropout import dropout as dropout

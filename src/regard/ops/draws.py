@@ -78,6 +78,14 @@ def drawn_starts(x: Tensor, per_word: int = 8) -> Tensor:
     return keys.starts(x, per_word)
 
 
+def drawn_words(x_RD: Tensor) -> Tensor:
+    """Give one random word for each row of x."""
+    starts_R = drawn_starts(x_RD, per_word=x_RD.size(-1))
+    if starts_R.size(0) != x_RD.size(0):
+        starts_R = starts_R + torch.arange(x_RD.size(0), device=x_RD.device) * _GOLDEN
+    return mixed(starts_R + _GOLDEN)
+
+
 def words_from(starts_R: Tensor, count: int) -> Tensor:
     """Give the first words of each row."""
     numbers = torch.arange(1, count + 1, device=starts_R.device)

@@ -70,7 +70,7 @@ def _check_smoothing(smoothing: float) -> None:
         raise InputError(f"label smoothing is {smoothing}; it must be at least 0 and less than 1")
 
 
-_ROWS = 512  # of logits that are worked on at a time: few enough for the cache, enough for the matrix products
+ROWS = 512  # of logits that are worked on at a time: few enough for the cache, enough for the matrix products
 
 
 def linear_cross_entropy(
@@ -86,12 +86,17 @@ def linear_cross_entropy(
     The logits of a few rows at a time, their softmax and their gradients stay in the processor's cache. Gradients are
     computed on the way forward, so there are none of the second order. There is no padding: pass real rows alone.
     """
+    check_rows(states_RD, weight_WD, labels_R, smoothing)
+    total: Tensor = _LinearCrossEntropy.apply(states_RD, weight_WD, bias_W, labels_R, smoothing)  # type: ignore[no-untyped-call]
+    return total
+
+
+def check_rows(states_RD: Tensor, weight_WD: Tensor, labels_R: Tensor, smoothing: float) -> None:
+    """Raise an `InputError` unless there is one label of the vocabulary for each row of states."""
     if states_RD.dim() != 2 or labels_R.shape != states_RD.shape[:1]:
         raise InputError(f"rows {tuple(states_RD.shape)} need one label each, got {tuple(labels_R.shape)}")
     _check_smoothing(smoothing)
     _check_labels(labels_R, weight_WD.size(0))
-    total: Tensor = _LinearCrossEntropy.apply(states_RD, weight_WD, bias_W, labels_R, smoothing)  # type: ignore[no-untyped-call]
-    return total
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -114,8 +119,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         weight_gradient = torch.zeros_like(weight_WD)
         bias_gradient = None if bias_W is None else torch.zeros_like(bias_W)
         total = states.new_zeros((), dtype=wide)
-        for start in range(0, labels_R.size(0), _ROWS):
-            rows = slice(start, start + _ROWS)
+        for start in range(0, labels_R.size(0), ROWS):
+            rows = slice(start, start + ROWS)
             logits = states[rows] @ weight.T if bias_W is None else torch.addmm(bias_W, states[rows], weight.T)
             surprise, change = _surprise(logits.to(wide), labels_R[rows], smoothing)
             total += surprise
@@ -141,16 +146,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivatives("linear_cross_entropy", "label_smoothed_cross_entropy")
-        states, weight, bias = ctx.saved_tensors
-        factor = outer[0].to(weight.dtype)
-        return (
-            (states * factor).to(ctx.state_type),
-            weight * factor,
-            None if bias is None else bias * factor,
-            None,
-            None,
-        )
+        return *scaled_gradients(ctx, outer[0]), None, None
+
+
+def scaled_gradients(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
+    """Give the gradients that were computed on the way forward, for states, weight and bias, times the outer one."""
+    refuse_second_derivatives("linear_cross_entropy", "label_smoothed_cross_entropy")
+    states, weight, bias = ctx.saved_tensors
+    factor = outer.to(weight.dtype)
+    return (states * factor).to(ctx.state_type), weight * factor, None if bias is None else bias * factor
 
 
 def _surprise(logits_RW: Tensor, labels_R: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:

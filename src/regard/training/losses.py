@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from regard.model import Transformer
-from regard.ops import linear_cross_entropy
+from regard.ops import drawn_cross_entropy, linear_cross_entropy
+from regard.ops.draws import keys_of_positions
 from regard.training.examples import Batch
 from regard.training.recipe import Training
 
@@ -15,14 +16,19 @@ Loss = Callable[[Transformer, Batch], Tensor]
 """The loss of a batch, summed over its target tokens; the loop divides by the tokens of the whole step."""
 
 
-def cross_entropy(smoothing: float = 0.1, pad_id: int = 0) -> Loss:
-    """Make the recipe's loss: cross-entropy against smoothed labels."""
+def cross_entropy(smoothing: float = 0.1, pad_id: int = 0, *, drawn: bool = False) -> Loss:
+    """Make the recipe's loss: cross-entropy against smoothed labels.
+
+    Where its gradient is `drawn`, what is small in it is right on average only: see `ops/drawn_loss.py`.
+    """
+    of_states = drawn_cross_entropy if drawn else linear_cross_entropy
 
     def loss(model: Transformer, batch: Batch) -> Tensor:
         real_BT = batch.labels_BT != pad_id
         states_RD = model.real_states(batch.source_BS, batch.target_BT, real_BT)
         labels_R, output = batch.labels_BT[real_BT], model.output
-        return linear_cross_entropy(states_RD, output.weight, labels_R, bias_W=output.bias, smoothing=smoothing)
+        with keys_of_positions(*real_BT.nonzero(as_tuple=True)):
+            return of_states(states_RD, output.weight, labels_R, bias_W=output.bias, smoothing=smoothing)
 
     return loss
 
@@ -52,7 +58,7 @@ def loss_of(training: Training) -> Loss:
     """Give the loss that a run's settings ask for."""
     if training.r_drop > 0.0:
         return r_drop(training.r_drop, training.label_smoothing)
-    return cross_entropy(training.label_smoothing)
+    return cross_entropy(training.label_smoothing, drawn=training.softmax_gradient == "drawn")
 
 
 class _TwoPasses(torch.autograd.Function):

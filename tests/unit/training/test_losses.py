@@ -35,6 +35,7 @@ def test_cross_entropy_is_that_of_the_models_logits(output_bias: bool) -> None:
     labels[2, 3:] = 0
     batch = Batch(torch.randint(1, 30, (5, 4)), torch.randint(1, 30, (5, 6)), labels, torch.arange(5), 27)
     found = cross_entropy(0.1)(model, batch)
+    torch.testing.assert_close(cross_entropy(0.1, drawn=True)(model, batch), found)
     logits = model(batch.source_BS, batch.target_BT)
     expected = label_smoothed_cross_entropy(logits, labels, smoothing=0.1, pad_id=0, reduction="sum")
     torch.testing.assert_close(found, expected)

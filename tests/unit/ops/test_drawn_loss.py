@@ -1,0 +1,118 @@
+"""A gradient of which small elements are drawn: the loss is exact, the gradient is right on average, by any path."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.ops import drawn_cross_entropy, linear_cross_entropy
+from regard.ops import drawn_loss as module
+from regard.ops.drawn_loss import SMALL, drawn_from
+from regard.ops.draws import dropout_keyed_by, keys_of_positions
+
+Gradients = tuple[Tensor, ...]
+
+
+def gradients(loss: object, states: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None = None) -> Gradients:
+    leaves = [x.clone().requires_grad_() for x in (states, weight, *([] if bias is None else [bias]))]
+    total = loss(*leaves[:2], labels, bias_W=leaves[2] if bias is not None else None)  # type: ignore[operator]
+    total.backward()
+    return total.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)
+
+
+def problem(R: int, W: int, D: int, seed: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    states, weight = (torch.randn(n, D, generator=generator, dtype=dtype) for n in (R, W))
+    return states, weight * 0.3, torch.randint(W, (R,), generator=generator)
+
+
+@given(
+    R=st.integers(1, 40),
+    W=st.integers(1, 300),
+    D=st.sampled_from([8, 24, 64, 72, 136]),
+    seed=st.integers(0, 99),
+    with_bias=st.booleans(),
+)
+def test_the_kernel_draws_what_the_formula_draws(R: int, W: int, D: int, seed: int, with_bias: bool) -> None:
+    states, weight, labels = problem(R, W, D, seed)
+    bias = torch.linspace(-1, 1, W) if with_bias else None
+    torch.manual_seed(seed)
+    by_kernel = gradients(drawn_cross_entropy, states, weight, labels, bias)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_can_draw", lambda *_: False)
+        torch.manual_seed(seed)
+        by_formula = gradients(drawn_cross_entropy, states, weight, labels, bias)
+    torch.testing.assert_close(by_kernel[0], by_formula[0], rtol=1e-5, atol=1e-4)
+    # A chance that a rounding tips over is one element of SMALL more or less.
+    for mine, other in zip(by_kernel[1:], by_formula[1:], strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-4 + 2 * SMALL * 3)
+        assert ((mine - other).abs() > 1e-4).float().mean() < 0.2
+
+
+def test_the_loss_is_exact() -> None:
+    states, weight, labels = problem(700, 500, 32, 0, torch.float64)
+    drawn, exact = drawn_cross_entropy(states, weight, labels), linear_cross_entropy(states, weight, labels)
+    torch.testing.assert_close(drawn, exact, rtol=1e-12, atol=1e-9)
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_the_gradient_is_right_on_average(with_bias: bool) -> None:
+    states, weight, labels = problem(60, 600, 16, 1)
+    bias = torch.zeros(600) if with_bias else None
+    _, *exact = gradients(linear_cross_entropy, states, weight, labels, bias)
+    draws = 400
+    sums = [torch.zeros_like(g) for g in exact]
+    apart = 0.0
+    for seed in range(draws):
+        torch.manual_seed(seed)
+        _, *drawn = gradients(drawn_cross_entropy, states, weight, labels, bias)
+        apart = max(apart, *(float((d - e).norm() / e.norm()) for d, e in zip(drawn, exact, strict=True)))
+        for total, one in zip(sums, drawn, strict=True):
+            total += one
+    assert 1e-3 < apart < 0.2  # something is drawn, and it is close by itself
+    for total, e in zip(sums, exact, strict=True):
+        assert float((total / draws - e).norm() / e.norm()) < 3 * apart / draws**0.5
+
+
+def test_each_element_is_kept_with_its_own_chance() -> None:
+    sizes = torch.tensor([[0.0, 0.1, -0.25, 0.5, -0.9, 1.0, 3.0]]) * SMALL
+    words = torch.randint(-(2**62), 2**62, (20_000,), generator=torch.Generator().manual_seed(3))
+    kept = drawn_from(sizes.expand(20_000, -1), words)
+    torch.testing.assert_close(kept.mean(0), sizes[0], rtol=0.0, atol=0.015 * SMALL)
+    assert set(kept[:, 2].tolist()) == {0.0, -SMALL}
+    assert set(kept[:, 6].tolist()) == {3 * SMALL}
+
+
+def test_what_is_drawn_for_a_token_does_not_depend_on_its_neighbours() -> None:
+    states, weight, labels = problem(6, 400, 16, 2)
+    rows, positions = torch.tensor([0, 0, 0, 1, 1, 2]), torch.tensor([0, 1, 2, 0, 1, 0])
+    keys = torch.tensor([11, 12, 13])
+
+    def of(chosen: Tensor, keys: Tensor, rows: Tensor) -> Tensor:
+        with dropout_keyed_by(keys), keys_of_positions(rows, positions[chosen]):
+            return gradients(drawn_cross_entropy, states[chosen], weight, labels[chosen])[1]
+
+    everything = of(torch.arange(6), keys, rows)
+    part = torch.tensor([3, 4])
+    # Products of other shapes round otherwise; another draw would be further away.
+    assert (of(part, keys[1:2], rows[part] - 1) - everything[part]).abs().max() < 1e-5
+    assert (of(part, keys[2:], rows[part] - 1) - everything[part]).abs().max() > 1e-4
+
+
+def test_what_is_not_a_number_is_told_by_the_loss() -> None:
+    states, weight, labels = problem(3, 50, 8, 4)
+    states[1, 2] = torch.nan
+    assert torch.isnan(drawn_cross_entropy(states, weight, labels))
+
+
+def test_bad_input_and_second_derivatives_are_refused() -> None:
+    states, weight, labels = problem(3, 50, 8, 5)
+    with pytest.raises(InputError, match=r"rows \(3, 8\) need one label each, got \(2,\)"):
+        drawn_cross_entropy(states, weight, labels[:2])
+    with pytest.raises(InputError, match="target 50 is outside the vocabulary of 50"):
+        drawn_cross_entropy(states, weight, labels.clamp(min=50))
+    total = drawn_cross_entropy(states.requires_grad_(), weight, labels)
+    with pytest.raises(InputError, match="no second derivatives"):
+        torch.autograd.grad(total, states, create_graph=True)

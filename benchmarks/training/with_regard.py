@@ -34,6 +34,7 @@ def make_step(size: Size) -> Step:
             "training": {
                 "steps": 1,
                 "label_smoothing": SMOOTHING,
+                "precision": os.environ.get("BENCH_PRECISION", "float32"),
                 "softmax_gradient": "drawn" if os.environ.get("BENCH_DRAWN") == "1" else "exact",
             },
         }

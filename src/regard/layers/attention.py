@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.layers.cache import KeyValue, KeyValueCache
+from regard.layers.linear import Linear
 from regard.ops import Causal, Mask, attention
 from regard.ops.dropout import checked_rate
 from regard.ops.masks import as_mask
@@ -45,10 +46,10 @@ class MultiHeadAttention(nn.Module):
         self.dropout = checked_rate(dropout)
         if self.num_kv_heads < 1 or num_heads % self.num_kv_heads:
             raise InputError(f"num_heads {num_heads} is not divisible by num_kv_heads {self.num_kv_heads}")
-        self.query = nn.Linear(d_model, num_heads * self.d_k, bias=bias)
-        self.key = nn.Linear(d_model, self.num_kv_heads * self.d_k, bias=bias)
-        self.value = nn.Linear(d_model, self.num_kv_heads * self.d_v, bias=bias)
-        self.output = nn.Linear(num_heads * self.d_v, d_model, bias=bias)
+        self.query = Linear(d_model, num_heads * self.d_k, bias=bias)
+        self.key = Linear(d_model, self.num_kv_heads * self.d_k, bias=bias)
+        self.value = Linear(d_model, self.num_kv_heads * self.d_v, bias=bias)
+        self.output = Linear(num_heads * self.d_v, d_model, bias=bias)
 
     @overload
     def forward(

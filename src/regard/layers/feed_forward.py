@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from regard.layers.dropout import Dropout
+from regard.layers.linear import Linear
 from regard.ops.feed_forward import Activation, activate, is_gated
 
 
@@ -27,9 +28,9 @@ class FeedForward(nn.Module):
         d_ff = 4 * d_model if d_ff is None else d_ff
         self.activation: Activation = activation
         self.dropout = Dropout(dropout)
-        self.expand = nn.Linear(d_model, d_ff, bias=bias)
-        self.gate = nn.Linear(d_model, d_ff, bias=bias) if is_gated(activation) else None
-        self.contract = nn.Linear(d_ff, d_model, bias=bias)
+        self.expand = Linear(d_model, d_ff, bias=bias)
+        self.gate = Linear(d_model, d_ff, bias=bias) if is_gated(activation) else None
+        self.contract = Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """Transform each position by itself."""

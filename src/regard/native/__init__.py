@@ -34,6 +34,7 @@ _SIGNATURES = {
     "regard_pack": (None, [_POINTER, _SIZE, _SIZE, _POINTER, _POINTER]),
     "regard_choose": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _POINTER, _POINTER, _POINTER]),
     "regard_chosen": (_checked, [_POINTER, _POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _INT, _POINTER]),
+    "regard_byte_product": (_checked, [_POINTER, _SIZE]),
     "regard_linear": (_checked, [_POINTER, _POINTER, _SIZE, _INT, _POINTER]),
     "regard_embed": (None, [_POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _SIZE, ctypes.c_float, _POINTER]),
     "regard_encode": (_checked, [_POINTER, _POINTER, _POINTER, _SIZE, _SIZE]),

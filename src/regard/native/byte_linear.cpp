@@ -20,9 +20,6 @@
 namespace regard {
 namespace {
 
-constexpr int kLanes = 16;  // outputs in a block of packed weights
-constexpr int kQuad = 4;    // inputs whose weights for an output lie side by side
-constexpr int kInputs = 8;  // inputs come in multiples of this
 constexpr int64_t kWorthAThread = 20'000'000;  // products; for fewer, waking one up costs more than it saves
 
 constexpr int64_t kTile = 60;  // rows that pass by all weights together: they stay in the nearest cache
@@ -40,8 +37,6 @@ struct Product {
   int64_t X;
   float* y;  // R × X
 };
-
-int64_t rounded_up(int64_t size, int64_t step) { return (size + step - 1) / step * step; }
 
 REGARD_AVX2 inline __m256i lanes(const int8_t* weights) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights));
@@ -169,7 +164,35 @@ void blocks(const Product& p, const Kernel& kernel, int64_t first, int64_t last)
   }
 }
 
+// What is added to eight numbers before they are rounded: nothing, or chances from -½ to ½. Those of a row go round a circle
+// in golden steps, from a start that is scrambled from its largest number: no row needs to know where it stands.
+class Chances {
+ public:
+  REGARD_AVX2 Chances(Rounding rounding, float largest) {
+    if (rounding == Rounding::kNearest) return;
+    uint32_t bits;
+    std::memcpy(&bits, &largest, sizeof bits);
+    bits = (bits ^ bits >> 16) * 0x85EBCA6Bu;
+    bits = (bits ^ bits >> 13) * 0xC2B2AE35u;
+    const __m256i numbers = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(kGolden));
+    at_ = _mm256_add_epi32(_mm256_set1_epi32(static_cast<int32_t>(bits ^ bits >> 16)), numbers);
+    size_ = _mm256_set1_ps(1.0f / 4294967296.0f);
+    onward_ = _mm256_set1_epi32(static_cast<int32_t>(8u * static_cast<uint32_t>(kGolden)));
+  }
+  REGARD_AVX2 __m256 next() {
+    const __m256 chances = _mm256_mul_ps(_mm256_cvtepi32_ps(at_), size_);
+    at_ = _mm256_add_epi32(at_, onward_);
+    return chances;
+  }
+
+ private:
+  static constexpr int32_t kGolden = static_cast<int32_t>(0x9E3779B9u);
+  __m256i at_ = _mm256_setzero_si256(), onward_ = _mm256_setzero_si256();
+  __m256 size_ = _mm256_setzero_ps();
+};
+
 // Round a row to zero - 1 steps on either side of zero.
+template <Rounding rounding>
 REGARD_AVX2 void quantize(const float* x, int64_t D, int64_t inputs, int32_t zero, uint8_t* row, float* scale) {
   const __m256 no_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
   __m256 most = _mm256_setzero_ps(), unordered = _mm256_setzero_ps();
@@ -194,30 +217,43 @@ REGARD_AVX2 void quantize(const float* x, int64_t D, int64_t inputs, int32_t zer
   const float steps = 1.0f / *scale;
   const __m256i zeros = _mm256_set1_epi8(static_cast<char>(zero));
   const __m256 factor = _mm256_set1_ps(steps);
+  Chances chances(rounding, largest);
   for (d = 0; d + 32 <= D; d += 32) {
     __m256i whole[4];
-    for (int part = 0; part < 4; ++part)
-      whole[part] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + d + 8 * part), factor));
+    for (int part = 0; part < 4; ++part) {
+      __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(x + d + 8 * part), factor);
+      if (rounding == Rounding::kByChance) scaled = _mm256_add_ps(scaled, chances.next());
+      whole[part] = _mm256_cvtps_epi32(scaled);
+    }
     // Packing works on either half of a register by itself: the last line puts the fours in order again.
     const __m256i pairs = _mm256_packs_epi32(whole[0], whole[1]), others = _mm256_packs_epi32(whole[2], whole[3]);
     const __m256i mixed = _mm256_add_epi8(_mm256_packs_epi16(pairs, others), zeros);
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + d), _mm256_permutevar8x32_epi32(mixed, order));
   }
-  for (; d < D; ++d) row[d] = static_cast<uint8_t>(static_cast<int>(std::nearbyint(x[d] * steps)) + zero);
+  while (d < D) {
+    alignas(32) float some[8];
+    _mm256_store_ps(some, chances.next());
+    for (int i = 0; i < 8 && d < D; ++i, ++d)
+      row[d] = static_cast<uint8_t>(static_cast<int>(std::nearbyint(x[d] * steps + some[i])) + zero);
+  }
   for (; d < inputs; ++d) row[d] = zero;  // weights there are zero
 }
 
 }  // namespace
 
-void multiply(const Linear& weights, const float* x, int64_t R, int threads, ByteRows& room, float* y) {
+int weight_steps() { return has_vnni() ? 127 : 64; }
+
+void multiply(const Linear& weights, const float* x, int64_t R, int threads, ByteRows& room, float* y,
+              Rounding rounding) {
   if (R == 0 || weights.X == 0) return;
   const int64_t D = weights.D, inputs = rounded_up(D, kInputs);
   const Kernel& kernel = has_vnni() ? kVnni : kAvx2;
   if (static_cast<int64_t>(room.rows.size()) < R * inputs) room.rows.resize(R * inputs);
   if (static_cast<int64_t>(room.scales.size()) < R) room.scales.resize(R);
+  const auto round = rounding == Rounding::kNearest ? quantize<Rounding::kNearest> : quantize<Rounding::kByChance>;
   for (int64_t row = 0; row < R; ++row)
-    quantize(x + row * D, D, inputs, kernel.zero, room.rows.data() + row * inputs, &room.scales[row]);
+    round(x + row * D, D, inputs, kernel.zero, room.rows.data() + row * inputs, &room.scales[row]);
   const Product product{room.rows.data(), room.scales.data(), R,           inputs,       weights.packed, weights.scales,
                         weights.sums,     kernel.zero,        weights.bias, weights.X,    y};
   if (R * inputs * weights.X < kWorthAThread) threads = 1;
@@ -239,13 +275,13 @@ int regard_level() {
 }
 
 int64_t regard_packed_size(int64_t X, int64_t D) {
-  return regard::rounded_up(X, regard::kLanes) * regard::rounded_up(D, regard::kInputs);
+  return regard::packed_size(X, D);
 }
 
 void regard_pack(const int8_t* weights, int64_t X, int64_t D, int8_t* packed, int32_t* sums) {
   using namespace regard;
   const int64_t inputs = rounded_up(D, kInputs);
-  std::memset(packed, 0, regard_packed_size(X, D));
+  std::memset(packed, 0, packed_size(X, D));
   for (int64_t x = 0; x < X; ++x) {
     int8_t* block = packed + x / kLanes * inputs * kLanes;
     sums[x] = 0;
@@ -261,7 +297,7 @@ void regard_choose(const regard::Linear* all, const int32_t* outputs, int64_t co
                    int32_t* sums, float* bias) {
   using namespace regard;
   const int64_t inputs = rounded_up(all->D, kInputs);
-  std::memset(packed, 0, regard_packed_size(count, all->D));
+  std::memset(packed, 0, packed_size(count, all->D));
   for (int64_t i = 0; i < count; ++i) {
     const int64_t x = outputs[i];
     const int8_t* from = all->packed + x / kLanes * inputs * kLanes + x % kLanes * kQuad;

@@ -1,7 +1,7 @@
 """Linear layers that are only used, not trained: their weights packed once, as floats or as bytes."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import byref
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ Linear = Callable[[Tensor], Tensor]
 _FEW = 48  # rows, up to which starting a product costs more than what it does for each
 
 
-def packed_linear(parts: list[nn.Linear], precision: Precision) -> Linear:
+def packed_linear(parts: Sequence[nn.Linear], precision: Precision) -> Linear:
     """Pack layers that read the same input into one, whose output is theirs side by side."""
     weight_XD = torch.cat([part.weight.detach() for part in parts])
     bias_X = None

@@ -15,6 +15,7 @@ from regard import __version__
 from regard.memory import allocator
 from regard.native import kernels
 from regard.ops import attention, dropout
+from regard.ops.linear import linear, products_in_bytes
 from regard.pipeline.linear import bytes_are_fast, packed_weight
 from regard.training.machine import cpu_name
 
@@ -69,9 +70,23 @@ def _attention() -> str:
 def _precision() -> str:
     x, weight = torch.randn(2048, 512), torch.randn(2048, 512)
     half, half_weight = x.bfloat16(), weight.bfloat16()
-    ratio = _seconds(lambda: F.linear(x, weight)) / _seconds(lambda: F.linear(half, half_weight))
-    advice = 'training.precision = "bfloat16" pays' if ratio > 1.2 else "float32 is the better choice"
-    return f"matrix products in bfloat16 are {ratio:.2f} times as fast as in float32: {advice}"
+    plain = _seconds(lambda: F.linear(x, weight))
+    gains = {
+        "bfloat16": plain / _seconds(lambda: F.linear(half, half_weight)),
+        "int8": plain / _seconds(_in_bytes(x, weight)),
+    }
+    best = max(gains, key=lambda name: gains[name])
+    advice = f'training.precision = "{best}" pays' if gains[best] > 1.2 else "float32 is the better choice"
+    told = " and ".join(f"in {name} {gain:.2f} times" for name, gain in gains.items())
+    return f"matrix products are {told} as fast as in float32: {advice}"
+
+
+def _in_bytes(x: Tensor, weight: Tensor) -> Callable[[], Tensor]:
+    def product() -> Tensor:
+        with products_in_bytes():
+            return linear(x, weight)
+
+    return product
 
 
 def _translating() -> str:

@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from regard.errors import ModelError
 from regard.model import Transformer, TransformerConfig
 from regard.ops.draws import dropout_keyed_by, mixed
+from regard.ops.linear import products_in_bytes
 from regard.training.checkpoints import Tensors
 from regard.training.examples import Batch
 from regard.training.losses import Loss
@@ -63,7 +64,7 @@ class Learner:
         for number, batch in enumerate(batches, 1):
             share = batch.share(self._processes.rank, self._processes.count)
             with self._communicating(last=number == len(batches)), dropout_keyed_by(self._keys(step, share)):
-                with torch.autocast("cpu", torch.bfloat16, enabled=self._settings.precision == "bfloat16"):
+                with self._products():
                     loss = self._objective(share)
                 # Processes average their gradients; the sum is wanted.
                 (loss * (self._processes.count / tokens)).backward()
@@ -139,6 +140,14 @@ class Learner:
         """One key an example for what is dropped from it, whatever else is in its batch."""
         start = mixed(torch.tensor([self._settings.seed])) + step
         return mixed(mixed(start) + batch.examples_B)
+
+    @contextlib.contextmanager
+    def _products(self) -> Iterator[None]:
+        """Multiply in the precision of the run; what is computed here goes back in it, too."""
+        precision = self._settings.precision
+        half = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")
+        with half, products_in_bytes(precision == "int8"):
+            yield
 
     def _communicating(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:
         # Processes add their gradients up once a step, with the last batch.

@@ -106,8 +106,12 @@ class Training(Config):
     """How much two passes with other units dropped must agree (R-Drop's α); 0 makes one pass only."""
     subword_dropout: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """How many merges of a BPE tokenizer are left out, drawn anew in each epoch."""
-    precision: Literal["float32", "bfloat16", "float64"] = "float32"
-    """Of the matrix products; weights and moments are float32 in any case, but for float64, which is for proofs."""
+    precision: Literal["float32", "bfloat16", "int8", "float64"] = "float32"
+    """Of the matrix products; weights and moments are float32 in any case, but for float64, which is for proofs.
+
+    With int8 the layers multiply bytes, forward and for what goes back to their inputs; the gradients of weights and
+    the logits stay float32. `regard doctor` says what is faster here.
+    """
     threads: Size | None = None
     """How many threads a process computes with; as many as torch chooses unless given."""
     workers: Count = 0

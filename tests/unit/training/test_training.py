@@ -80,6 +80,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path: Pat
         (),
         ("training.accumulate=2", "averaging.kind=running", "training.epochs=3"),
         ("training.workers=1", "training.subword_dropout=0.2", "averaging.kind=last"),
+        ("training.precision=int8", "training.softmax_gradient=drawn"),
         ("training.r_drop=1.0", "averaging.kind=best", "averaging.count=2"),
     ],
 )
@@ -280,7 +281,9 @@ def test_state_is_json_and_safetensors(tmp_path: Path) -> None:
     assert {"torch", "cpu", "threads", "precision", "processes", "sharded"} == state["environment"].keys()
 
 
-@pytest.mark.parametrize("change", ["training.precision=bfloat16", "training.softmax_gradient=drawn"])
+@pytest.mark.parametrize(
+    "change", ["training.precision=bfloat16", "training.precision=int8", "training.softmax_gradient=drawn"]
+)
 def test_what_computes_less_learns_the_same(tmp_path: Path, change: str) -> None:
     losses = []
     for name, changes in (("plain", ()), ("changed", (change,))):

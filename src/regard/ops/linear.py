@@ -1,0 +1,108 @@
+"""xWᵀ + b, in floats or, where a block asks for it, with products of bytes."""
+
+import ctypes
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.native import can_compute, has_memory, library, threads
+from regard.ops.derivatives import refuse_second_derivatives
+
+
+@contextmanager
+def products_in_bytes(enabled: bool = True) -> Iterator[None]:
+    """Round what `linear` multiplies to bytes in this block, and in the gradients of what is computed in it.
+
+    >>> x, weight = torch.randn(4, 16), torch.randn(8, 16)
+    >>> with products_in_bytes():
+    ...     rounded = linear(x, weight)
+    >>> (rounded - linear(x, weight)).norm() < 0.05 * rounded.norm()
+    tensor(True)
+    """
+    token = _IN_BYTES.set(enabled)
+    try:
+        yield
+    finally:
+        _IN_BYTES.reset(token)
+
+
+def linear(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> Tensor:
+    """Give xWᵀ + b for x (…, D).
+
+    In `products_in_bytes` every row of x has a scale of its own, and so has every output: 63 steps on either side of
+    zero, or more where the processor has room for them. What goes back to x is computed likewise from the gradient,
+    which is rounded up or down by chance, so that it is right on average; the gradient of the weights, a sum over all
+    rows, stays in floats (SwitchBack, Wortsman et al. 2023).
+    """
+    if not _IN_BYTES.get() or x.dtype != torch.float32:
+        return F.linear(x, weight_XD, bias_X)
+    *rows, D = x.shape
+    y_RX: Tensor = _ByteLinear.apply(x.reshape(math.prod(rows), D), weight_XD, bias_X)  # type: ignore[no-untyped-call]
+    return y_RX.view(*rows, weight_XD.size(0))
+
+
+_IN_BYTES: ContextVar[bool] = ContextVar("products in bytes", default=False)
+
+
+class _ByteProduct(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in "RDX"),
+        *((name, ctypes.c_void_p) for name in ("x", "weight")),
+        *((name, ctypes.c_int64) for name in ("output_apart", "input_apart")),
+        *((name, ctypes.c_void_p) for name in ("bias", "y")),
+        ("by_chance", ctypes.c_int32),
+    )
+
+
+class _ByteLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_RD: Tensor, weight_XD: Tensor, bias_X: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x_RD, weight_XD)
+        return _product(x_RD, weight_XD, bias_X, by_chance=False)
+
+    @staticmethod
+    def backward(ctx: Any, change_RX: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives("a product in bytes", "one in floats")
+        x_RD, weight_XD = ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        return (
+            _product(change_RX, weight_XD.T, None, by_chance=True) if of_x else None,
+            change_RX.T @ x_RD if of_weight else None,
+            change_RX.sum(0) if of_bias else None,
+        )
+
+
+def _product(x_RD: Tensor, weight_XD: Tensor, bias_X: Tensor | None, *, by_chance: bool) -> Tensor:
+    (R, D), X = x_RD.shape, weight_XD.size(0)
+    x_RD = x_RD.resolve_neg().contiguous() if has_memory(x_RD) else x_RD
+    tensors = [x_RD, weight_XD, *([] if bias_X is None else [bias_X])]
+    if not (R * D * X > 0 and can_compute(*tensors) and 1 in weight_XD.stride()):
+        return _product_by_formula(x_RD, weight_XD, bias_X, by_chance=by_chance)
+    y_RX = torch.empty(R, X, dtype=torch.float32, device="cpu")
+    bias = None if bias_X is None else bias_X.contiguous()
+    product = _ByteProduct(
+        *(R, D, X),
+        *(x_RD.data_ptr(), weight_XD.data_ptr()),
+        *weight_XD.stride(),
+        *(None if bias is None else bias.data_ptr(), y_RX.data_ptr()),
+        by_chance,
+    )
+    library().regard_byte_product(ctypes.byref(product), threads())
+    return y_RX
+
+
+def _product_by_formula(x_RD: Tensor, weight_XD: Tensor, bias_X: Tensor | None, *, by_chance: bool) -> Tensor:
+    """Round in the same way by torch, and multiply what is rounded in floats."""
+    if x_RD.numel() == 0 or weight_XD.numel() == 0:
+        return F.linear(x_RD, weight_XD, bias_X)
+    chances: Tensor | float = torch.rand_like(x_RD) - 0.5 if by_chance else 0.0
+    scales_R1 = x_RD.abs().amax(1, keepdim=True) / 63 + 1e-12
+    scales_X1 = weight_XD.abs().amax(1, keepdim=True).clamp_min(1e-12) / 64
+    rows_RD = (x_RD * scales_R1.reciprocal() + chances).round() * scales_R1
+    return F.linear(rows_RD, (weight_XD * scales_X1.reciprocal()).round() * scales_X1, bias_X)

@@ -1,0 +1,112 @@
+"""Products in bytes: the kernel against the formula, how far they are from floats, and what goes back."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.native import library
+from regard.ops import linear as module
+from regard.ops.linear import linear, products_in_bytes
+
+sizes = st.integers(1, 90)
+
+
+def in_bytes(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    with products_in_bytes():
+        return linear(x, weight, bias)
+
+
+def problem(R: int, D: int, X: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(*shape, generator=generator) for shape in ((R, D), (X, D), (X,)))  # type: ignore[return-value]
+
+
+@given(R=sizes, D=sizes, X=sizes, seed=st.integers(0, 99), turned=st.booleans(), with_bias=st.booleans())
+def test_the_kernel_computes_the_formula(R: int, D: int, X: int, seed: int, turned: bool, with_bias: bool) -> None:
+    """Weights in either order in memory, as going forward and going back need them."""
+    x, weight, bias = problem(R, D, X, seed)
+    weight = weight.T.contiguous().T if turned else weight
+    found = in_bytes(x, weight, bias if with_bias else None)
+    expected = F.linear(x.double(), weight.double(), bias.double() if with_bias else None)
+    if library().regard_level() == 1:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "can_compute", lambda *_: False)
+            torch.testing.assert_close(found, in_bytes(x, weight, bias if with_bias else None), rtol=1e-4, atol=1e-3)
+    # Of each product's two factors, the one is off by half a step of 63 at most, the other by half of 64.
+    worst = D * float(x.abs().max() * weight.abs().max()) * (0.5 / 63 + 0.5 / 64 + 0.25 / 63 / 64)
+    assert float((found.double() - expected).abs().max()) <= worst + 1e-3
+
+
+def test_typical_rows_are_off_by_two_hundredths() -> None:
+    x, weight, _ = problem(300, 256, 200, 1)
+    exact = F.linear(x, weight)
+    assert float((in_bytes(x, weight) - exact).norm() / exact.norm()) < 0.03
+
+
+def test_a_row_does_not_depend_on_its_neighbours() -> None:
+    x, weight, bias = problem(40, 64, 48, 2)
+    loud = torch.cat([x[:1], 1e6 * x[1:]])
+    assert in_bytes(loud, weight, bias)[0].equal(in_bytes(x[:1], weight, bias)[0])
+
+
+def test_what_goes_back_is_right_on_average() -> None:
+    """To the input through bytes that are rounded by chance, which differs with the size of the largest number."""
+    x, weight, _ = problem(64, 48, 80, 3)
+    change = torch.randn(64, 80, generator=torch.Generator().manual_seed(4))
+    x.requires_grad_()
+    steps = weight.abs().amax(0) / 64  # weights themselves are rounded to the nearest, the same way each time
+    rounded = (weight / steps).round() * steps if library().regard_level() == 1 else weight
+    exact = change @ rounded
+    draws, total, apart = 200, torch.zeros_like(x), 0.0
+    for draw in range(draws):
+        factor = 1.0 + draw / draws
+        (of_x,) = torch.autograd.grad(in_bytes(x, weight), x, change * factor)
+        apart = max(apart, float((of_x / factor - exact).norm() / exact.norm()))
+        total += of_x / factor
+    assert 1e-3 < apart < 0.05
+    assert float((total / draws - exact).norm() / exact.norm()) < 4 * apart / draws**0.5
+
+
+def test_weights_and_biases_get_exact_gradients() -> None:
+    x, weight, bias = problem(30, 16, 24, 5)
+    change = torch.randn(30, 24)
+    leaves = [tensor.clone().requires_grad_() for tensor in (weight, bias)]
+    of_weight, of_bias = torch.autograd.grad(in_bytes(x, *leaves), leaves, change)
+    torch.testing.assert_close(of_weight, change.T @ x)
+    torch.testing.assert_close(of_bias, change.sum(0))
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (2, 0, 8), (2, 3, 8), (8,)])
+def test_any_number_of_rows(shape: tuple[int, ...]) -> None:
+    x, weight = torch.randn(shape), torch.randn(5, 8)
+    found = in_bytes(x, weight)
+    assert found.shape == (*shape[:-1], 5)
+    torch.testing.assert_close(found, F.linear(x, weight), rtol=0.1, atol=0.5)
+
+
+def test_what_is_not_a_number_stays_none() -> None:
+    x, weight, bias = problem(4, 16, 8, 6)
+    x[1, 3], weight[2, 5] = torch.nan, torch.inf
+    found = in_bytes(x, weight, bias)
+    assert found[1].isnan().all()
+    assert not found[:, 2].isfinite().any()
+    assert found[0, [0, 1, 3, 4, 5, 6, 7]].isfinite().all()
+
+
+def test_outside_the_block_and_in_other_precisions_nothing_is_rounded() -> None:
+    x, weight, bias = problem(4, 16, 8, 7)
+    assert linear(x, weight, bias).equal(F.linear(x, weight, bias))
+    with products_in_bytes():
+        assert linear(x.double(), weight.double()).equal(F.linear(x.double(), weight.double()))
+        with products_in_bytes(False):
+            assert linear(x, weight, bias).equal(F.linear(x, weight, bias))
+
+
+def test_second_derivatives_are_refused() -> None:
+    x, weight, _ = problem(4, 16, 8, 8)
+    with pytest.raises(InputError, match="a product in bytes has no second derivatives"):
+        torch.autograd.grad(in_bytes(x.requires_grad_(), weight).sum(), x, create_graph=True)

@@ -157,8 +157,11 @@ class Learner:
 
     def _clipped_norm(self) -> float:
         longest = self._optimizer_settings.clip
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), torch.inf if longest is None else longest)
-        return float(_whole(norm))
+        norm = nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        length = float(_whole(norm))
+        if longest is not None and length > longest:  # or every gradient would be multiplied by one
+            nn.utils.clip_grads_with_norm_(self.model.parameters(), longest, norm)
+        return length
 
 
 class _Objective(nn.Module):

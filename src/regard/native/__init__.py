@@ -95,14 +95,16 @@ def readable(numbers: torch.Tensor) -> bool:
 
 def can_compute(*tensors: torch.Tensor) -> bool:
     """Say whether there are kernels, and these tensors are floats in memory that they can read."""
-    return (
-        # What traces or transforms a function has tensors without memory, which no pointer leads to.
-        not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
-        and not torch._C._len_torch_dispatch_stack()
-        and forward_ad._current_level < 0  # derivatives that go along with the values are torch's alone
-        and kernels() is not None
-        and all(map(_in_memory, tensors))
+    return not is_traced() and kernels() is not None and all(map(_in_memory, tensors))
+
+
+def is_traced() -> bool:
+    """Say whether something traces or transforms what is computed: its tensors may have no memory to point at."""
+    return bool(
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack()
+        or forward_ad._current_level >= 0  # derivatives that go along with the values are torch's alone
     )
 
 

@@ -165,13 +165,15 @@ void blocks(const Product& p, const Kernel& kernel, int64_t first, int64_t last)
 }
 
 // What is added to eight numbers before they are rounded: nothing, or chances from -½ to ½. Those of a row go round a circle
-// in golden steps, from a start that is scrambled from its largest number: no row needs to know where it stands.
+// in golden steps, from a start that is scrambled from its largest number, but for the power of two: no row needs to know
+// where it stands, and twice the row is rounded to twice the numbers.
 class Chances {
  public:
   REGARD_AVX2 Chances(Rounding rounding, float largest) {
     if (rounding == Rounding::kNearest) return;
     uint32_t bits;
     std::memcpy(&bits, &largest, sizeof bits);
+    bits &= 0x7fffff;
     bits = (bits ^ bits >> 16) * 0x85EBCA6Bu;
     bits = (bits ^ bits >> 13) * 0xC2B2AE35u;
     const __m256i numbers = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(kGolden));
@@ -217,12 +219,14 @@ REGARD_AVX2 void quantize(const float* x, int64_t D, int64_t inputs, int32_t zer
   const float steps = 1.0f / *scale;
   const __m256i zeros = _mm256_set1_epi8(static_cast<char>(zero));
   const __m256 factor = _mm256_set1_ps(steps);
+  const __m256 top = _mm256_set1_ps(static_cast<float>(zero - 1)), bottom = _mm256_sub_ps(_mm256_setzero_ps(), top);
   Chances chances(rounding, largest);
   for (d = 0; d + 32 <= D; d += 32) {
     __m256i whole[4];
     for (int part = 0; part < 4; ++part) {
       __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(x + d + 8 * part), factor);
-      if (rounding == Rounding::kByChance) scaled = _mm256_add_ps(scaled, chances.next());
+      if (rounding == Rounding::kByChance)
+        scaled = _mm256_max_ps(bottom, _mm256_min_ps(top, _mm256_add_ps(scaled, chances.next())));
       whole[part] = _mm256_cvtps_epi32(scaled);
     }
     // Packing works on either half of a register by itself: the last line puts the fours in order again.
@@ -234,8 +238,10 @@ REGARD_AVX2 void quantize(const float* x, int64_t D, int64_t inputs, int32_t zer
   while (d < D) {
     alignas(32) float some[8];
     _mm256_store_ps(some, chances.next());
-    for (int i = 0; i < 8 && d < D; ++i, ++d)
-      row[d] = static_cast<uint8_t>(static_cast<int>(std::nearbyint(x[d] * steps + some[i])) + zero);
+    for (int i = 0; i < 8 && d < D; ++i, ++d) {
+      const float scaled = std::clamp(x[d] * steps + some[i], 1.0f - zero, zero - 1.0f);
+      row[d] = static_cast<uint8_t>(static_cast<int>(std::nearbyint(scaled)) + zero);
+    }
   }
   for (; d < inputs; ++d) row[d] = zero;  // weights there are zero
 }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kWorthAThread = 500'000;  // products; for fewer, waking one up costs more than it saves
 
-// The layout is that of `_ByteProduct` in `ops/byte_product.py`.
+// The layout is that of `_ByteProduct` in `ops/linear.py`.
 struct ByteProduct {
   int64_t R, D, X;
   const float* x;       // R × D

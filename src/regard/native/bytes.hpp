@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-
 namespace regard {
 
 constexpr int kLanes = 16;  // outputs in a block of packed weights

@@ -101,7 +101,7 @@ REGARD_AVX2 int64_t draw(const Drawing& d, int64_t r, Change* changes) {
   row[label] -= (1.0f - d.smoothing) * total.sum;
   const __m256 inverse = _mm256_set1_ps(1.0f / total.sum), uniform = _mm256_set1_ps(d.smoothing / d.W);
   const __m256 sign = _mm256_set1_ps(-0.0f), small = _mm256_set1_ps(d.small);
-  const __m256 to_chance = _mm256_set1_ps(2147483648.0f / d.small), certain = _mm256_set1_ps(2147483520.0f);
+  const __m256 to_chance = _mm256_set1_ps(2147483648.0f / d.small), most = _mm256_set1_ps(2147483520.0f);
   __m256i chance = _mm256_add_epi32(
       _mm256_set1_epi32(static_cast<int32_t>(d.starts[r])),
       _mm256_mullo_epi32(_mm256_set1_epi32(static_cast<int32_t>(kGolden)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)));
@@ -110,13 +110,14 @@ REGARD_AVX2 int64_t draw(const Drawing& d, int64_t r, Change* changes) {
   for (int64_t w = 0; w < d.W; w += 8, chance = _mm256_add_epi32(chance, onward)) {
     const __m256 g = _mm256_sub_ps(_mm256_mul_ps(logits_at(row, w, d.W), inverse), uniform);
     const __m256 size = _mm256_andnot_ps(sign, g);
-    const __m256i limit = _mm256_cvttps_epi32(_mm256_min_ps(_mm256_mul_ps(size, to_chance), certain));
-    const __m256i kept = _mm256_cmpgt_epi32(limit, _mm256_srli_epi32(chance, 1));
-    int mask = _mm256_movemask_ps(_mm256_castsi256_ps(kept));
+    const __m256i limit = _mm256_cvttps_epi32(_mm256_min_ps(_mm256_mul_ps(size, to_chance), most));
+    const __m256 lucky = _mm256_castsi256_ps(_mm256_cmpgt_epi32(limit, _mm256_srli_epi32(chance, 1)));
+    int mask = _mm256_movemask_ps(_mm256_or_ps(lucky, _mm256_cmp_ps(size, small, _CMP_NLT_UQ)));
     if (w + 8 > d.W) mask &= (1 << (d.W - w)) - 1;
     if (!mask) continue;
     alignas(32) float sizes[8];
-    _mm256_store_ps(sizes, _mm256_or_ps(_mm256_max_ps(size, small), _mm256_and_ps(g, sign)));
+    // Of the two, what is not a number stays so if it is the second.
+    _mm256_store_ps(sizes, _mm256_or_ps(_mm256_max_ps(small, size), _mm256_and_ps(g, sign)));
     for (; mask; mask &= mask - 1) {
       const int i = __builtin_ctz(mask);
       changes[count++] = {static_cast<int32_t>(w + i), sizes[i]};

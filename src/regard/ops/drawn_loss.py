@@ -28,9 +28,12 @@ def drawn_cross_entropy(
     The gradient for the logits, g = softmax(z) - q with q the smoothed labels, has an element for every word, and
     nearly all of them are tiny. One that is smaller than `SMALL` is kept with the chance |g| / SMALL, as ±SMALL: its
     mean is g. A few hundred are left of many thousands, and products with them take a fraction of the time. What chance
-    adds to the gradient of a token is some hundredths of it, far less than tokens differ.
+    adds to g has a length of √(SMALL · Σ|g|) at most, some hundredths, and the g of a token that is not yet known well
+    one of about 1: tokens differ by far more.
+
+    What is drawn for a row is keyed as dropout is: inside `dropout_keyed_by`, `keys_of_positions` says which is which.
     """
-    check_rows(states_RD, weight_WD, labels_R, smoothing)
+    check_rows(states_RD, weight_WD, labels_R, bias_W, smoothing)
     words_R = drawn_words(states_RD.detach())
     total: Tensor = _DrawnCrossEntropy.apply(states_RD, weight_WD, bias_W, labels_R, words_R, smoothing)  # type: ignore[no-untyped-call]
     return total
@@ -80,7 +83,7 @@ class _DrawnCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
-        return *scaled_gradients(ctx, outer[0]), None, None, None
+        return *scaled_gradients(ctx, outer[0], "drawn_cross_entropy"), None, None, None
 
 
 _Gradients = tuple[Tensor, Tensor, Tensor | None]
@@ -150,8 +153,8 @@ def drawn_from(changes_RW: Tensor, words_R: Tensor) -> Tensor:
     numbers_W = torch.arange(changes_RW.size(1), device=changes_RW.device)
     chances_RW = (((words_R[:, None] + numbers_W * _GOLDEN_32) & 0xFFFFFFFF) >> 1).to(changes_RW.dtype) * 2.0**-31
     sizes_RW = changes_RW.abs()
-    kept_RW = (sizes_RW >= SMALL) | (sizes_RW > chances_RW * SMALL)
-    return torch.where(kept_RW, sizes_RW.clamp(min=SMALL).copysign(changes_RW), 0.0)
+    left_RW = sizes_RW <= chances_RW * SMALL  # what is not a number is not left out
+    return sizes_RW.clamp(min=SMALL).copysign(changes_RW).masked_fill(left_RW, 0.0)
 
 
 _GOLDEN_32 = 0x9E3779B9

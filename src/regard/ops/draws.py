@@ -1,4 +1,4 @@
-"""What chance decides in dropout: random words that are a pure function of keys.
+"""What chance decides in training: random words that are a pure function of keys.
 
 While a training step runs inside `dropout_keyed_by`, each row has a key: what is dropped from an example does not
 depend on its neighbours, on the number of processes, or on what was drawn before.
@@ -80,7 +80,7 @@ def drawn_starts(x: Tensor, per_word: int = 8) -> Tensor:
 
 def drawn_words(x_RD: Tensor) -> Tensor:
     """Give one random word for each row of x."""
-    starts_R = drawn_starts(x_RD, per_word=x_RD.size(-1))
+    starts_R = drawn_starts(x_RD, per_word=max(1, x_RD.size(-1)))
     if starts_R.size(0) != x_RD.size(0):
         starts_R = starts_R + torch.arange(x_RD.size(0), device=x_RD.device) * _GOLDEN
     return mixed(starts_R + _GOLDEN)
@@ -123,7 +123,7 @@ class _RowKeys:
         rows = self._keys_B.size(0) if self.places is None else self.places[0].size(0)
         given = 0 if x.dim() == 0 else x.size(0) if self.places is None else x.shape[:-1].numel()
         if x.dim() == 0 or given != rows:
-            raise InputError(f"dropout has keys for {rows} rows and was given {tuple(x.shape)}")
+            raise InputError(f"what is dropped or drawn has keys for {rows} rows; it was given {tuple(x.shape)}")
         self._keys_B = self._keys_B.to(x.device) + _GOLDEN
         # Scrambled once more for each use, so that the streams of different uses do not run into each other.
         starts_B = mixed(self._keys_B.clone())
@@ -131,7 +131,7 @@ class _RowKeys:
             return starts_B
         if x.size(-1) % per_word:
             raise InputError(
-                f"dropout has keys for positions and was given {x.size(-1)} elements for each: no whole words"
+                f"what is dropped has keys for positions; {x.size(-1)} elements for each are no whole words"
             )
         rows_R, positions_R = self.places
         # A position's words come after those of the positions before it.

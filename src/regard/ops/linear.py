@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.native import can_compute, has_memory, library, threads
+from regard.errors import InputError
+from regard.native import can_compute, has_memory, is_traced, kernels, library, threads
 from regard.ops.derivatives import refuse_second_derivatives
 
 
@@ -36,12 +37,17 @@ def linear(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> Tensor
     """Give xWᵀ + b for x (…, D).
 
     In `products_in_bytes` every row of x has a scale of its own, and so has every output: 63 steps on either side of
-    zero, or more where the processor has room for them. What goes back to x is computed likewise from the gradient,
-    which is rounded up or down by chance, so that it is right on average; the gradient of the weights, a sum over all
-    rows, stays in floats (SwitchBack, Wortsman et al. 2023).
+    zero, or 127 where the processor has room for them. What goes back to x is computed likewise from the gradient,
+    which is rounded up or down by chance, so that it is right on average: chances are scrambled from the row's own
+    largest number. The gradient of the weights, a sum over all rows, stays in floats (SwitchBack, Wortsman et al.
+    2023). Where something traces or transforms the function, nothing is rounded.
     """
-    if not _IN_BYTES.get() or x.dtype != torch.float32:
+    if is_traced() or not _IN_BYTES.get() or x.dtype != torch.float32:
         return F.linear(x, weight_XD, bias_X)
+    if x.dim() == 0 or weight_XD.dim() != 2 or x.size(-1) != weight_XD.size(1):
+        raise InputError(f"rows {tuple(x.shape)} do not fit weights {tuple(weight_XD.shape)}")
+    if bias_X is not None and bias_X.shape != weight_XD.shape[:1]:
+        raise InputError(f"weights {tuple(weight_XD.shape)} need a bias for each output, got {tuple(bias_X.shape)}")
     *rows, D = x.shape
     y_RX: Tensor = _ByteLinear.apply(x.reshape(math.prod(rows), D), weight_XD, bias_X)  # type: ignore[no-untyped-call]
     return y_RX.view(*rows, weight_XD.size(0))
@@ -80,10 +86,12 @@ class _ByteLinear(torch.autograd.Function):
 
 def _product(x_RD: Tensor, weight_XD: Tensor, bias_X: Tensor | None, *, by_chance: bool) -> Tensor:
     (R, D), X = x_RD.shape, weight_XD.size(0)
-    x_RD = x_RD.resolve_neg().contiguous() if has_memory(x_RD) else x_RD
-    tensors = [x_RD, weight_XD, *([] if bias_X is None else [bias_X])]
-    if not (R * D * X > 0 and can_compute(*tensors) and 1 in weight_XD.stride()):
+    tensors = [weight_XD, *([] if bias_X is None else [bias_X])]
+    if R * D * X == 0 or not has_memory(x_RD):  # many directions at once have no bits to round
+        return F.linear(x_RD, weight_XD, bias_X)
+    if not (can_compute(*tensors) and 1 in weight_XD.stride()):
         return _product_by_formula(x_RD, weight_XD, bias_X, by_chance=by_chance)
+    x_RD = x_RD.resolve_neg().contiguous()
     y_RX = torch.empty(R, X, dtype=torch.float32, device="cpu")
     bias = None if bias_X is None else bias_X.contiguous()
     product = _ByteProduct(
@@ -99,10 +107,26 @@ def _product(x_RD: Tensor, weight_XD: Tensor, bias_X: Tensor | None, *, by_chanc
 
 def _product_by_formula(x_RD: Tensor, weight_XD: Tensor, bias_X: Tensor | None, *, by_chance: bool) -> Tensor:
     """Round in the same way by torch, and multiply what is rounded in floats."""
-    if x_RD.numel() == 0 or weight_XD.numel() == 0:
-        return F.linear(x_RD, weight_XD, bias_X)
-    chances: Tensor | float = torch.rand_like(x_RD) - 0.5 if by_chance else 0.0
-    scales_R1 = x_RD.abs().amax(1, keepdim=True) / 63 + 1e-12
-    scales_X1 = weight_XD.abs().amax(1, keepdim=True).clamp_min(1e-12) / 64
-    rows_RD = (x_RD * scales_R1.reciprocal() + chances).round() * scales_R1
-    return F.linear(rows_RD, (weight_XD * scales_X1.reciprocal()).round() * scales_X1, bias_X)
+    row_steps, weight_steps = (127, 127) if _has_room_for_all_bits() else (63, 64)
+    largest_R1 = x_RD.abs().amax(1, keepdim=True)
+    scales_R1 = largest_R1 / row_steps + 1e-12
+    scales_X1 = weight_XD.abs().amax(1, keepdim=True).clamp_min(1e-12) / weight_steps
+    rows_RD = x_RD * scales_R1.reciprocal()
+    if by_chance:
+        rows_RD = (rows_RD + _chances(largest_R1, x_RD.size(1))).clamp(-row_steps, row_steps)
+    return F.linear(rows_RD.round() * scales_R1, (weight_XD * scales_X1.reciprocal()).round() * scales_X1, bias_X)
+
+
+def _has_room_for_all_bits() -> bool:
+    found = kernels()
+    return found is not None and found.regard_level() == 2
+
+
+def _chances(largest_R1: Tensor, D: int) -> Tensor:
+    """Give numbers from -½ to ½ that go round a circle in golden steps, from a start that depends on a row's bits."""
+    bits_R1 = largest_R1.float().view(torch.int32).long() & 0x7FFFFF
+    for distance, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        bits_R1 = (bits_R1 ^ bits_R1 >> distance) * factor & 0xFFFFFFFF
+    numbers_RD = bits_R1 + torch.arange(D, device=largest_R1.device) * 0x9E3779B9
+    signed_RD = ((numbers_RD + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+    return signed_RD.float() * 2.0**-32

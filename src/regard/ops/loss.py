@@ -86,15 +86,21 @@ def linear_cross_entropy(
     The logits of a few rows at a time, their softmax and their gradients stay in the processor's cache. Gradients are
     computed on the way forward, so there are none of the second order. There is no padding: pass real rows alone.
     """
-    check_rows(states_RD, weight_WD, labels_R, smoothing)
+    check_rows(states_RD, weight_WD, labels_R, bias_W, smoothing)
     total: Tensor = _LinearCrossEntropy.apply(states_RD, weight_WD, bias_W, labels_R, smoothing)  # type: ignore[no-untyped-call]
     return total
 
 
-def check_rows(states_RD: Tensor, weight_WD: Tensor, labels_R: Tensor, smoothing: float) -> None:
-    """Raise an `InputError` unless there is one label of the vocabulary for each row of states."""
+def check_rows(states_RD: Tensor, weight_WD: Tensor, labels_R: Tensor, bias_W: Tensor | None, smoothing: float) -> None:
+    """Raise an `InputError` unless rows of states fit the weights, and each has one label of the vocabulary."""
     if states_RD.dim() != 2 or labels_R.shape != states_RD.shape[:1]:
         raise InputError(f"rows {tuple(states_RD.shape)} need one label each, got {tuple(labels_R.shape)}")
+    if weight_WD.dim() != 2 or weight_WD.size(1) != states_RD.size(1):
+        raise InputError(f"rows {tuple(states_RD.shape)} do not fit weights {tuple(weight_WD.shape)}")
+    if bias_W is not None and bias_W.shape != weight_WD.shape[:1]:
+        raise InputError(f"weights {tuple(weight_WD.shape)} need a bias for each word, got {tuple(bias_W.shape)}")
+    if labels_R.device != states_RD.device:
+        raise InputError(f"labels are on {labels_R.device}, and the rows that they are for on {states_RD.device}")
     _check_smoothing(smoothing)
     _check_labels(labels_R, weight_WD.size(0))
 
@@ -146,12 +152,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
-        return *scaled_gradients(ctx, outer[0]), None, None
+        return *scaled_gradients(ctx, outer[0], "linear_cross_entropy"), None, None
 
 
-def scaled_gradients(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
+def scaled_gradients(ctx: Any, outer: Tensor, name: str) -> tuple[Tensor | None, ...]:
     """Give the gradients that were computed on the way forward, for states, weight and bias, times the outer one."""
-    refuse_second_derivatives("linear_cross_entropy", "label_smoothed_cross_entropy")
+    refuse_second_derivatives(name, "label_smoothed_cross_entropy")
     states, weight, bias = ctx.saved_tensors
     factor = outer.to(weight.dtype)
     return (states * factor).to(ctx.state_type), weight * factor, None if bias is None else bias * factor

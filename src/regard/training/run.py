@@ -10,6 +10,7 @@ import torch
 from regard.errors import ConfigError, LostProcessError, ModelError, StoppedError
 from regard.files import read_json, replaced_file
 from regard.memory import allocator
+from regard.native import kernels
 from regard.ops import applied_rate
 from regard.training.loop import Trainer
 from regard.training.losses import Loss
@@ -151,8 +152,15 @@ def _used(run: Run, processes: Processes) -> str:
     return (
         f"torch {torch.__version__} on {cpu_name()}: "
         f"{processes.count} {'process' if processes.count == 1 else 'processes'} of {threads} "
-        f"{'thread' if threads == 1 else 'threads'}, {run.training.precision}, memory by {allocator()}"
+        f"{'thread' if threads == 1 else 'threads'}, {_precision(run)}, memory by {allocator()}"
     )
+
+
+def _precision(run: Run) -> str:
+    precision = run.training.precision
+    if precision == "int8" and kernels() is None:
+        return "int8 without the package's kernels, which is slower than float32"
+    return precision
 
 
 def _rounded_rates(run: Run) -> list[str]:

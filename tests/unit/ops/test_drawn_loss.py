@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.errors import InputError
+from regard.native import kernels
 from regard.ops import drawn_cross_entropy, linear_cross_entropy
 from regard.ops import drawn_loss as module
 from regard.ops.drawn_loss import SMALL, drawn_from
 from regard.ops.draws import dropout_keyed_by, keys_of_positions
 
 Gradients = tuple[Tensor, ...]
+needs_kernels = pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
 
 
 def gradients(loss: object, states: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None = None) -> Gradients:
@@ -28,6 +30,7 @@ def problem(R: int, W: int, D: int, seed: int, dtype: torch.dtype = torch.float3
     return states, weight * 0.3, torch.randint(W, (R,), generator=generator)
 
 
+@needs_kernels
 @given(
     R=st.integers(1, 40),
     W=st.integers(1, 300),
@@ -45,10 +48,23 @@ def test_the_kernel_draws_what_the_formula_draws(R: int, W: int, D: int, seed: i
         torch.manual_seed(seed)
         by_formula = gradients(drawn_cross_entropy, states, weight, labels, bias)
     torch.testing.assert_close(by_kernel[0], by_formula[0], rtol=1e-5, atol=1e-4)
-    # A chance that a rounding tips over is one element of SMALL more or less.
+    # A chance that a rounding tips over is one element more or less: it changes one row of each gradient.
     for mine, other in zip(by_kernel[1:], by_formula[1:], strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-4 + 2 * SMALL * 3)
-        assert ((mine - other).abs() > 1e-4).float().mean() < 0.2
+        changed = ((mine - other).abs() > 1e-4).reshape(len(mine), -1).any(1)
+        assert int(changed.sum()) <= 1
+
+
+@needs_kernels
+def test_the_number_of_threads_changes_nothing() -> None:
+    states, weight, labels = problem(200, 1003, 72, 6)
+    results = []
+    for threads in (1, 2, 3):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "threads", lambda count=threads: count)
+            torch.manual_seed(0)
+            results.append(gradients(drawn_cross_entropy, states, weight, labels, torch.zeros(1003)))
+    for other in results[1:]:
+        assert all(mine.equal(first) for mine, first in zip(other, results[0], strict=True))
 
 
 def test_the_loss_is_exact() -> None:
@@ -101,10 +117,19 @@ def test_what_is_drawn_for_a_token_does_not_depend_on_its_neighbours() -> None:
     assert (of(part, keys[2:], rows[part] - 1) - everything[part]).abs().max() > 1e-4
 
 
-def test_what_is_not_a_number_is_told_by_the_loss() -> None:
-    states, weight, labels = problem(3, 50, 8, 4)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # by the kernel, and by the formula
+def test_what_is_not_a_number_stays_none(dtype: torch.dtype) -> None:
+    states, weight, labels = problem(3, 50, 8, 4, dtype)
     states[1, 2] = torch.nan
-    assert torch.isnan(drawn_cross_entropy(states, weight, labels))
+    loss, of_states, _ = gradients(drawn_cross_entropy, states, weight, labels)
+    assert loss.isnan()
+    assert of_states[1].isnan().all()
+    assert of_states[[0, 2]].isfinite().all()
+
+
+def test_what_is_not_small_is_never_left_out() -> None:
+    certain = drawn_from(torch.full((1, 3), 0.9), torch.tensor([0xFFFFFFFF]))
+    assert certain.eq(0.9).all()
 
 
 def test_bad_input_and_second_derivatives_are_refused() -> None:
@@ -113,6 +138,12 @@ def test_bad_input_and_second_derivatives_are_refused() -> None:
         drawn_cross_entropy(states, weight, labels[:2])
     with pytest.raises(InputError, match="target 50 is outside the vocabulary of 50"):
         drawn_cross_entropy(states, weight, labels.clamp(min=50))
+    with pytest.raises(InputError, match=r"rows \(3, 8\) do not fit weights \(50, 7\)"):
+        drawn_cross_entropy(states, weight[:, :7], labels)
+    with pytest.raises(InputError, match=r"weights \(50, 8\) need a bias for each word, got \(1,\)"):
+        drawn_cross_entropy(states, weight, labels, bias_W=torch.zeros(1))
+    with pytest.raises(InputError, match="labels are on meta, and the rows that they are for on cpu"):
+        drawn_cross_entropy(states, weight, labels.to("meta"))
     total = drawn_cross_entropy(states.requires_grad_(), weight, labels)
-    with pytest.raises(InputError, match="no second derivatives"):
+    with pytest.raises(InputError, match="drawn_cross_entropy has no second derivatives"):
         torch.autograd.grad(total, states, create_graph=True)

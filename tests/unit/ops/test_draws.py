@@ -35,7 +35,7 @@ def test_keyed_rates_are_right_and_rows_independent(rate: float) -> None:
 
 
 def test_keys_need_their_rows() -> None:
-    with pytest.raises(InputError, match=r"keys for 3 rows and was given \(2, 4\)"), dropout_keyed_by(torch.arange(3)):
+    with pytest.raises(InputError, match=r"keys for 3 rows; it was given \(2, 4\)"), dropout_keyed_by(torch.arange(3)):
         dropout(torch.ones(2, 4), 0.5)
     with dropout_keyed_by(torch.arange(0)):
         assert dropout(torch.ones(0, 4), 0.5).shape == (0, 4)

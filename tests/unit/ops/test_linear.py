@@ -8,11 +8,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.native import library
+from regard.layers import FeedForward
+from regard.native import kernels
 from regard.ops import linear as module
 from regard.ops.linear import linear, products_in_bytes
 
 sizes = st.integers(1, 90)
+needs_kernels = pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
+
+
+def steps_of_weights() -> int:
+    found = kernels()
+    return 127 if found is not None and found.regard_level() == 2 else 64
 
 
 def in_bytes(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -25,20 +32,50 @@ def problem(R: int, D: int, X: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     return tuple(torch.randn(*shape, generator=generator) for shape in ((R, D), (X, D), (X,)))  # type: ignore[return-value]
 
 
-@given(R=sizes, D=sizes, X=sizes, seed=st.integers(0, 99), turned=st.booleans(), with_bias=st.booleans())
-def test_the_kernel_computes_the_formula(R: int, D: int, X: int, seed: int, turned: bool, with_bias: bool) -> None:
+def by_formula(x: Tensor, weight: Tensor, bias: Tensor | None, *, by_chance: bool) -> Tensor:
+    return module._product_by_formula(x, weight, bias, by_chance=by_chance)
+
+
+@needs_kernels
+@given(
+    R=sizes,
+    D=sizes,
+    X=sizes,
+    seed=st.integers(0, 99),
+    turned=st.booleans(),
+    with_bias=st.booleans(),
+    chance=st.booleans(),
+)
+def test_the_kernel_computes_the_formula(
+    R: int, D: int, X: int, seed: int, turned: bool, with_bias: bool, chance: bool
+) -> None:
     """Weights in either order in memory, as going forward and going back need them."""
     x, weight, bias = problem(R, D, X, seed)
     weight = weight.T.contiguous().T if turned else weight
-    found = in_bytes(x, weight, bias if with_bias else None)
-    expected = F.linear(x.double(), weight.double(), bias.double() if with_bias else None)
-    if library().regard_level() == 1:
+    given_bias = bias if with_bias else None
+    found = module._product(x, weight, given_bias, by_chance=chance)
+    torch.testing.assert_close(found, by_formula(x, weight, given_bias, by_chance=chance), rtol=1e-4, atol=1e-3)
+    # Of each product's two factors, one is off by a step of 63 at most (half of it, to the nearest), one by half of 64.
+    worst = D * float(x.abs().max() * weight.abs().max()) * (1 / 63 + 0.5 / 64 + 0.5 / 63 / 64)
+    exact = F.linear(x.double(), weight.double(), None if given_bias is None else given_bias.double())
+    assert float((found.double() - exact).abs().max()) <= worst + 1e-3
+
+
+@needs_kernels
+def test_the_number_of_threads_changes_nothing() -> None:
+    x, weight, bias = problem(301, 77, 133, 9)
+    results = []
+    for threads in (1, 2, 3):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "can_compute", lambda *_: False)
-            torch.testing.assert_close(found, in_bytes(x, weight, bias if with_bias else None), rtol=1e-4, atol=1e-3)
-    # Of each product's two factors, the one is off by half a step of 63 at most, the other by half of 64.
-    worst = D * float(x.abs().max() * weight.abs().max()) * (0.5 / 63 + 0.5 / 64 + 0.25 / 63 / 64)
-    assert float((found.double() - expected).abs().max()) <= worst + 1e-3
+            patch.setattr(module, "threads", lambda count=threads: count)
+            results.append(
+                [
+                    module._product(x, weight, bias, by_chance=False),
+                    module._product(x, weight.T.contiguous().T, bias, by_chance=True),
+                ]
+            )
+    for other in results[1:]:
+        assert all(mine.equal(first) for mine, first in zip(other, results[0], strict=True))
 
 
 def test_typical_rows_are_off_by_two_hundredths() -> None:
@@ -58,9 +95,8 @@ def test_what_goes_back_is_right_on_average() -> None:
     x, weight, _ = problem(64, 48, 80, 3)
     change = torch.randn(64, 80, generator=torch.Generator().manual_seed(4))
     x.requires_grad_()
-    steps = weight.abs().amax(0) / 64  # weights themselves are rounded to the nearest, the same way each time
-    rounded = (weight / steps).round() * steps if library().regard_level() == 1 else weight
-    exact = change @ rounded
+    steps = weight.abs().amax(0) / steps_of_weights()  # rounded to the nearest, the same way each time
+    exact = change @ ((weight / steps).round() * steps)
     draws, total, apart = 200, torch.zeros_like(x), 0.0
     for draw in range(draws):
         factor = 1.0 + draw / draws
@@ -104,6 +140,49 @@ def test_outside_the_block_and_in_other_precisions_nothing_is_rounded() -> None:
         assert linear(x.double(), weight.double()).equal(F.linear(x.double(), weight.double()))
         with products_in_bytes(False):
             assert linear(x, weight, bias).equal(F.linear(x, weight, bias))
+
+
+def test_gradients_that_are_expanded_turned_negated_or_many() -> None:
+    x, weight, bias = problem(6, 16, 8, 10)
+    x.requires_grad_()
+    y = in_bytes(x, weight, bias)
+    plain = torch.randn(6, 8)
+
+    def back(change: Tensor) -> Tensor:
+        return torch.autograd.grad(y, x, change, retain_graph=True)[0]
+
+    assert back(plain.T.contiguous().T).equal(back(plain))
+    assert back(torch._neg_view(plain)).equal(back(-plain))
+    assert back(plain[:1].expand(6, 8)).equal(back(plain[:1].repeat(6, 1)))
+    many = torch.autograd.grad(y, x, torch.stack([plain, 2 * plain]), retain_graph=True, is_grads_batched=True)[0]
+    torch.testing.assert_close(many[1], 2 * plain @ weight)  # which nobody rounds
+    assert back(2 * plain).equal(2 * back(plain))  # a power of two changes no chance
+
+
+def test_what_is_traced_or_transformed_is_not_rounded() -> None:
+    layer = FeedForward(8).eval()
+    x = torch.randn(2, 3, 8)
+    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x), layer(x))
+    weight = torch.randn(5, 8)
+    with products_in_bytes():
+        found = torch.func.grad(lambda w: linear(x, w).sum())(weight)
+    torch.testing.assert_close(found, x.flatten(0, 1).sum(0).expand(5, 8))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((4, 10), (5, 8), None), r"rows \(4, 10\) do not fit weights \(5, 8\)"),
+        (((4, 8), (5, 8), (2,)), r"weights \(5, 8\) need a bias for each output, got \(2,\)"),
+    ],
+)
+def test_shapes_that_do_not_fit(shapes: tuple[tuple[int, ...], ...], message: str) -> None:
+    x, weight, bias = (None if shape is None else torch.randn(shape) for shape in shapes)
+    assert x is not None
+    assert weight is not None
+    with pytest.raises(InputError, match=message):
+        in_bytes(x, weight, bias)
 
 
 def test_second_derivatives_are_refused() -> None:

@@ -33,7 +33,7 @@ def main() -> None:
         "padding: medians of the rounds (slowest-fastest). Ratios say how many times as fast regard is, the median of",
         "the rounds' own: `float32`, as it computes by default, and as its peers do; `fast`, with",
         '`training.precision = "int8"` and `training.softmax_gradient = "drawn"`. regard sets its allocator by itself;',
-        "`kept`: the peer is given the same settings; `bfloat16`: and autocast too (one round of two batches).",
+        "`kept`: the peer is given the same settings; `bfloat16`: and autocast too (one round of one batch).",
     ]
     with tempfile.TemporaryDirectory() as directory:
         for size_name, size in SIZES.items():

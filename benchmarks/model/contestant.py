@@ -52,13 +52,17 @@ Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 def _regard() -> tuple[nn.Module, Loss]:
     import regard
+    from regard.training.examples import Batch
+    from regard.training.losses import cross_entropy
 
     model = regard.Transformer(
         regard.TransformerConfig.preset("base", vocab_size=SIZE.vocab, d_ff=SIZE.d_ff, dropout=SIZE.dropout, pad_id=PAD)
     )
+    summed = cross_entropy(SMOOTHING, PAD)  # the loss of `regard train`
 
     def loss(source: Tensor, target: Tensor, labels: Tensor) -> Tensor:
-        return regard.label_smoothed_cross_entropy(model(source, target), labels, smoothing=SMOOTHING, pad_id=PAD)
+        tokens = int((labels != PAD).sum())
+        return summed(model, Batch(source, target, labels, torch.arange(len(source)), tokens)) / tokens
 
     return model, loss
 

@@ -44,6 +44,8 @@ def linear(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> Tensor
     """
     if is_traced() or not _IN_BYTES.get() or x.dtype != torch.float32:
         return F.linear(x, weight_XD, bias_X)
+    if x.device != weight_XD.device:
+        raise InputError(f"rows are on {x.device}, and weights on {weight_XD.device}")
     if x.dim() == 0 or weight_XD.dim() != 2 or x.size(-1) != weight_XD.size(1):
         raise InputError(f"rows {tuple(x.shape)} do not fit weights {tuple(weight_XD.shape)}")
     if bias_X is not None and bias_X.shape != weight_XD.shape[:1]:

@@ -185,6 +185,11 @@ def test_shapes_that_do_not_fit(shapes: tuple[tuple[int, ...], ...], message: st
         in_bytes(x, weight, bias)
 
 
+def test_rows_and_weights_on_different_devices() -> None:
+    with pytest.raises(InputError, match="rows are on meta, and weights on cpu"):
+        in_bytes(torch.randn(4, 8, device="meta"), torch.randn(5, 8))
+
+
 def test_second_derivatives_are_refused() -> None:
     x, weight, _ = problem(4, 16, 8, 8)
     with pytest.raises(InputError, match="a product in bytes has no second derivatives"):

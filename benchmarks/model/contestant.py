@@ -1,6 +1,6 @@
 """One contestant of `make bench-model`: prints the median seconds of a training step, or of attention.
 
-python -m benchmarks.model.contestant regard|torch|marian
+python -m benchmarks.model.contestant regard|regard-drawn|regard-fast|torch|marian
 python -m benchmarks.model.contestant attention
 """
 
@@ -9,6 +9,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -37,7 +38,7 @@ def training_step(name: str) -> Callable[[], None]:
     """Give a function that does one forward, loss and backward of a base-like model."""
     torch.manual_seed(0)
     source, target, labels = (torch.randint(4, SIZE.vocab, (BATCH, LENGTH)) for _ in range(3))
-    model, loss = {"regard": _regard, "torch": _torch, "marian": _marian}[name]()
+    model, loss = MODELS[name]()
     model.train()
 
     def step() -> None:
@@ -50,19 +51,24 @@ def training_step(name: str) -> Callable[[], None]:
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def _regard() -> tuple[nn.Module, Loss]:
+def _regard(*, drawn: bool = False, in_bytes: bool = False) -> tuple[nn.Module, Loss]:
+    """With the loss of `regard train`; and with what it draws of its gradient, and products in bytes, if asked for."""
     import regard
+    from regard.ops.draws import dropout_keyed_by
+    from regard.ops.linear import products_in_bytes
     from regard.training.examples import Batch
     from regard.training.losses import cross_entropy
 
     model = regard.Transformer(
         regard.TransformerConfig.preset("base", vocab_size=SIZE.vocab, d_ff=SIZE.d_ff, dropout=SIZE.dropout, pad_id=PAD)
     )
-    summed = cross_entropy(SMOOTHING, PAD)  # the loss of `regard train`
+    summed = cross_entropy(SMOOTHING, PAD, drawn=drawn)
 
     def loss(source: Tensor, target: Tensor, labels: Tensor) -> Tensor:
         tokens = int((labels != PAD).sum())
-        return summed(model, Batch(source, target, labels, torch.arange(len(source)), tokens)) / tokens
+        examples = torch.arange(len(source))
+        with dropout_keyed_by(examples), products_in_bytes(in_bytes):
+            return summed(model, Batch(source, target, labels, examples, tokens)) / tokens
 
     return model, loss
 
@@ -89,6 +95,15 @@ def _marian() -> tuple[nn.Module, Loss]:
         return _cross_entropy(logits, labels)
 
     return model, loss
+
+
+MODELS: dict[str, Callable[[], tuple[nn.Module, Loss]]] = {
+    "regard": _regard,
+    "regard-drawn": partial(_regard, drawn=True),
+    "regard-fast": partial(_regard, drawn=True, in_bytes=True),
+    "torch": _torch,
+    "marian": _marian,
+}
 
 
 def attention_times() -> dict[str, float]:

@@ -132,17 +132,14 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni"))) void rows_vnni(c
 using Rows = void (*)(const Product&, int64_t row, int64_t end, int64_t block);
 
 struct Kernel {
-  int32_t zero;      // rows are rounded to zero - 1 steps on either side of it
   int most;          // rows at once: as many as there are registers for
   Rows by_count[13];  // for 1, 2, … rows
 };
 
-constexpr Kernel kAvx2 = {64, 3, {nullptr, rows_avx2<1>, rows_avx2<2>, rows_avx2<3>}};
-constexpr Kernel kVnni = {128, 12, {nullptr, rows_vnni<1>, rows_vnni<2>, rows_vnni<3>, rows_vnni<4>, rows_vnni<5>,
+constexpr Kernel kAvx2 = {3, {nullptr, rows_avx2<1>, rows_avx2<2>, rows_avx2<3>}};
+constexpr Kernel kVnni = {12, {nullptr, rows_vnni<1>, rows_vnni<2>, rows_vnni<3>, rows_vnni<4>, rows_vnni<5>,
                                rows_vnni<6>, rows_vnni<7>, rows_vnni<8>, rows_vnni<9>, rows_vnni<10>, rows_vnni<11>,
                                rows_vnni<12>}};
-
-bool has_vnni() { return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vl"); }
 
 void blocks(const Product& p, const Kernel& kernel, int64_t first, int64_t last) {
   const int64_t fitting = std::min(kTile, kTileOutputs / p.X) / kernel.most * kernel.most;
@@ -164,107 +161,22 @@ void blocks(const Product& p, const Kernel& kernel, int64_t first, int64_t last)
   }
 }
 
-// What is added to eight numbers before they are rounded: nothing, or chances from -½ to ½. Those of a row go round a circle
-// in golden steps, from a start that is scrambled from its largest number, but for the power of two: no row needs to know
-// where it stands, and twice the row is rounded to twice the numbers.
-class Chances {
- public:
-  REGARD_AVX2 Chances(Rounding rounding, float largest) {
-    if (rounding == Rounding::kNearest) return;
-    uint32_t bits;
-    std::memcpy(&bits, &largest, sizeof bits);
-    bits &= 0x7fffff;
-    bits = (bits ^ bits >> 16) * 0x85EBCA6Bu;
-    bits = (bits ^ bits >> 13) * 0xC2B2AE35u;
-    const __m256i numbers = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(kGolden));
-    at_ = _mm256_add_epi32(_mm256_set1_epi32(static_cast<int32_t>(bits ^ bits >> 16)), numbers);
-    size_ = _mm256_set1_ps(1.0f / 4294967296.0f);
-    onward_ = _mm256_set1_epi32(static_cast<int32_t>(8u * static_cast<uint32_t>(kGolden)));
-  }
-  REGARD_AVX2 __m256 next() {
-    const __m256 chances = _mm256_mul_ps(_mm256_cvtepi32_ps(at_), size_);
-    at_ = _mm256_add_epi32(at_, onward_);
-    return chances;
-  }
-
- private:
-  static constexpr int32_t kGolden = static_cast<int32_t>(0x9E3779B9u);
-  __m256i at_ = _mm256_setzero_si256(), onward_ = _mm256_setzero_si256();
-  __m256 size_ = _mm256_setzero_ps();
-};
-
-// Round a row to zero - 1 steps on either side of zero.
-template <Rounding rounding>
-REGARD_AVX2 void quantize(const float* x, int64_t D, int64_t inputs, int32_t zero, uint8_t* row, float* scale) {
-  const __m256 no_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
-  __m256 most = _mm256_setzero_ps(), unordered = _mm256_setzero_ps();
-  int64_t d = 0;
-  for (; d + 8 <= D; d += 8) {
-    const __m256 numbers = _mm256_loadu_ps(x + d);
-    most = _mm256_max_ps(most, _mm256_and_ps(numbers, no_sign));
-    unordered = _mm256_or_ps(unordered, _mm256_cmp_ps(numbers, numbers, _CMP_UNORD_Q));
-  }
-  float largest = largest_of(most);
-  bool wrong = _mm256_movemask_ps(unordered) != 0;
-  for (; d < D; ++d) {
-    largest = std::max(largest, std::fabs(x[d]));
-    wrong = wrong || std::isnan(x[d]);
-  }
-  if (wrong || !std::isfinite(largest)) {  // what is not a number must not become one
-    *scale = std::numeric_limits<float>::quiet_NaN();
-    std::memset(row, zero, inputs);
-    return;
-  }
-  *scale = largest / (zero - 1) + 1e-12f;
-  const float steps = 1.0f / *scale;
-  const __m256i zeros = _mm256_set1_epi8(static_cast<char>(zero));
-  const __m256 factor = _mm256_set1_ps(steps);
-  const __m256 top = _mm256_set1_ps(static_cast<float>(zero - 1)), bottom = _mm256_sub_ps(_mm256_setzero_ps(), top);
-  Chances chances(rounding, largest);
-  for (d = 0; d + 32 <= D; d += 32) {
-    __m256i whole[4];
-    for (int part = 0; part < 4; ++part) {
-      __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(x + d + 8 * part), factor);
-      if (rounding == Rounding::kByChance)
-        scaled = _mm256_max_ps(bottom, _mm256_min_ps(top, _mm256_add_ps(scaled, chances.next())));
-      whole[part] = _mm256_cvtps_epi32(scaled);
-    }
-    // Packing works on either half of a register by itself: the last line puts the fours in order again.
-    const __m256i pairs = _mm256_packs_epi32(whole[0], whole[1]), others = _mm256_packs_epi32(whole[2], whole[3]);
-    const __m256i mixed = _mm256_add_epi8(_mm256_packs_epi16(pairs, others), zeros);
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + d), _mm256_permutevar8x32_epi32(mixed, order));
-  }
-  while (d < D) {
-    alignas(32) float some[8];
-    _mm256_store_ps(some, chances.next());
-    for (int i = 0; i < 8 && d < D; ++i, ++d) {
-      const float scaled = std::clamp(x[d] * steps + some[i], 1.0f - zero, zero - 1.0f);
-      row[d] = static_cast<uint8_t>(static_cast<int>(std::nearbyint(scaled)) + zero);
-    }
-  }
-  for (; d < inputs; ++d) row[d] = zero;  // weights there are zero
-}
-
 }  // namespace
 
-int weight_steps() { return has_vnni() ? 127 : 64; }
-
-void multiply(const Linear& weights, const float* x, int64_t R, int threads, ByteRows& room, float* y,
-              Rounding rounding) {
+void multiply(const Linear& weights, const ByteRows& x, int64_t R, int threads, float* y) {
   if (R == 0 || weights.X == 0) return;
-  const int64_t D = weights.D, inputs = rounded_up(D, kInputs);
+  const int64_t inputs = rounded_up(weights.D, kInputs);
   const Kernel& kernel = has_vnni() ? kVnni : kAvx2;
-  if (static_cast<int64_t>(room.rows.size()) < R * inputs) room.rows.resize(R * inputs);
-  if (static_cast<int64_t>(room.scales.size()) < R) room.scales.resize(R);
-  const auto round = rounding == Rounding::kNearest ? quantize<Rounding::kNearest> : quantize<Rounding::kByChance>;
-  for (int64_t row = 0; row < R; ++row)
-    round(x + row * D, D, inputs, kernel.zero, room.rows.data() + row * inputs, &room.scales[row]);
-  const Product product{room.rows.data(), room.scales.data(), R,           inputs,       weights.packed, weights.scales,
-                        weights.sums,     kernel.zero,        weights.bias, weights.X,    y};
+  const Product product{x.rows.data(), x.scales.data(), R,            inputs,    weights.packed, weights.scales,
+                        weights.sums,  zero_of_rows(),  weights.bias, weights.X, y};
   if (R * inputs * weights.X < kWorthAThread) threads = 1;
   in_parts(rounded_up(weights.X, kLanes) / kLanes, threads,
            [&](int64_t first, int64_t last) { blocks(product, kernel, first, last); });
+}
+
+void multiply(const Linear& weights, const float* x, int64_t R, int threads, ByteRows& room, float* y) {
+  room.round({x, weights.D, 1}, R, weights.D, Rounding::kNearest);
+  multiply(weights, room, R, threads, y);
 }
 
 }  // namespace regard
@@ -272,7 +184,7 @@ void multiply(const Linear& weights, const float* x, int64_t R, int threads, Byt
 extern "C" {
 
 // Changes with every change of what these functions take.
-int regard_version() { return 11; }
+int regard_version() { return 12; }
 
 // 0: this processor is not supported; 1: AVX2, where weights must not be larger than 64; 2: VNNI.
 int regard_level() {

@@ -15,8 +15,14 @@ inline int64_t rounded_up(int64_t size, int64_t step) { return (size + step - 1)
 // How many bytes X × D weights take.
 inline int64_t packed_size(int64_t X, int64_t D) { return rounded_up(X, kLanes) * rounded_up(D, kInputs); }
 
+// Whether this processor multiplies bytes in one instruction (AVX-512 with VNNI).
+bool has_vnni();
+
 // To how many steps on either side of zero weights may be rounded.
-int weight_steps();
+int32_t weight_steps();
+
+// The byte that stands for zero in a row: it is rounded to one step less on either side of it.
+int32_t zero_of_rows();
 
 // A packed weight matrix, X × D; the layout is also that of a structure in Python.
 struct Linear {
@@ -27,17 +33,38 @@ struct Linear {
   int64_t X, D;
 };
 
-// Rows rounded to bytes, with room that is used again.
-struct ByteRows {
-  std::vector<uint8_t> rows;
-  std::vector<float> scales;
+// Rows of floats; of the distances between two rows and between two inputs, one is 1.
+struct Floats {
+  const float* first;
+  int64_t row_apart, input_apart;
 };
 
 // To the nearest step, or up or down by chance, so that what is rounded is right on average.
 enum class Rounding { kNearest, kByChance };
 
-// y (R × X) = x (R × D) Wᵀ + b, each row of x rounded by itself.
-void multiply(const Linear& weights, const float* x, int64_t R, int threads, ByteRows& room, float* y,
-              Rounding rounding = Rounding::kNearest);
+// Rows rounded to bytes, each by itself, with room that is used again.
+struct ByteRows {
+  std::vector<uint8_t> rows;  // R × inputs, D rounded up
+  std::vector<float> scales;  // R
+
+  void round(const Floats& x, int64_t R, int64_t D, Rounding rounding);
+};
+
+// Weights rounded and packed, with room that is used again.
+struct PackedWeights {
+  std::vector<int8_t> bytes;
+  std::vector<float> scales;
+  std::vector<int32_t> sums;
+
+  void fit(int64_t X, int64_t D);
+  // Round the outputs from first to last; first is at the start of a block.
+  void round(const Floats& weight, int64_t first, int64_t last, int64_t D);
+};
+
+// y (R × X) = x (R × D) Wᵀ + b of rows that are rounded.
+void multiply(const Linear& weights, const ByteRows& x, int64_t R, int threads, float* y);
+
+// The same of rows of floats, rounded to the nearest.
+void multiply(const Linear& weights, const float* x, int64_t R, int threads, ByteRows& room, float* y);
 
 }  // namespace regard

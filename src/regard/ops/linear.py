@@ -37,10 +37,11 @@ def linear(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> Tensor
     """Give xWᵀ + b for x (…, D).
 
     In `products_in_bytes` every row of x has a scale of its own, and so has every output: 63 steps on either side of
-    zero, or 127 where the processor has room for them. What goes back to x is computed likewise from the gradient,
-    which is rounded up or down by chance, so that it is right on average: chances are scrambled from the row's own
-    largest number. The gradient of the weights, a sum over all rows, stays in floats (SwitchBack, Wortsman et al.
-    2023). Where something traces or transforms the function, nothing is rounded.
+    zero, or 127 where the processor has room for them. What goes back to x is computed likewise from the gradient, and
+    so is the gradient of the weights, where every output and every input has its scale over all rows. Gradients are
+    rounded up or down by chance, so that they are right on average: chances are scrambled from a row's own largest
+    number. What rounding adds to the gradient of the weights is about a hundredth of what another batch would change.
+    Where something traces or transforms the function, nothing is rounded.
     """
     if is_traced() or not _IN_BYTES.get() or x.dtype != torch.float32:
         return F.linear(x, weight_XD, bias_X)
@@ -50,9 +51,8 @@ def linear(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> Tensor
         raise InputError(f"rows {tuple(x.shape)} do not fit weights {tuple(weight_XD.shape)}")
     if bias_X is not None and bias_X.shape != weight_XD.shape[:1]:
         raise InputError(f"weights {tuple(weight_XD.shape)} need a bias for each output, got {tuple(bias_X.shape)}")
-    *rows, D = x.shape
-    y_RX: Tensor = _ByteLinear.apply(x.reshape(math.prod(rows), D), weight_XD, bias_X)  # type: ignore[no-untyped-call]
-    return y_RX.view(*rows, weight_XD.size(0))
+    y: Tensor = _ByteLinear.apply(x, weight_XD, bias_X)  # type: ignore[no-untyped-call]
+    return y
 
 
 _IN_BYTES: ContextVar[bool] = ContextVar("products in bytes", default=False)
@@ -61,7 +61,9 @@ _IN_BYTES: ContextVar[bool] = ContextVar("products in bytes", default=False)
 class _ByteProduct(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in "RDX"),
-        *((name, ctypes.c_void_p) for name in ("x", "weight")),
+        ("x", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("row_apart", "row_input_apart")),
+        ("weight", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("output_apart", "input_apart")),
         *((name, ctypes.c_void_p) for name in ("bias", "y")),
         ("by_chance", ctypes.c_int32),
@@ -70,53 +72,70 @@ class _ByteProduct(ctypes.Structure):
 
 class _ByteLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x_RD: Tensor, weight_XD: Tensor, bias_X: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x_RD, weight_XD)
-        return _product(x_RD, weight_XD, bias_X, by_chance=False)
+    def forward(ctx: Any, x: Tensor, weight_XD: Tensor, bias_X: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight_XD)
+        # No view of something else: what changes it in its place would then be undone by copies.
+        return _product(x, weight_XD, bias_X, by_chance=False)
 
     @staticmethod
-    def backward(ctx: Any, change_RX: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, change: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivatives("a product in bytes", "one in floats")
-        x_RD, weight_XD = ctx.saved_tensors
+        x, weight_XD = ctx.saved_tensors
         of_x, of_weight, of_bias = ctx.needs_input_grad
+        change_RX = _as_rows(change)
         return (
-            _product(change_RX, weight_XD.T, None, by_chance=True) if of_x else None,
-            change_RX.T @ x_RD if of_weight else None,
+            _product(change, weight_XD.T, None, by_chance=True) if of_x else None,
+            _weight_gradient(change_RX, _as_rows(x)) if of_weight else None,
             change_RX.sum(0) if of_bias else None,
         )
 
 
-def _product(x_RD: Tensor, weight_XD: Tensor, bias_X: Tensor | None, *, by_chance: bool) -> Tensor:
-    (R, D), X = x_RD.shape, weight_XD.size(0)
+def _as_rows(x: Tensor) -> Tensor:
+    return x.reshape(math.prod(x.shape[:-1]), x.size(-1))
+
+
+def _weight_gradient(change_RX: Tensor, x_RD: Tensor) -> Tensor:
+    """Sum over rows; more of them might not fit into 32 bits."""
+    if x_RD.size(0) > 2**16:
+        return change_RX.T @ x_RD
+    return _product(change_RX.T, x_RD.T, None, by_chance=True)
+
+
+def _product(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, *, by_chance: bool) -> Tensor:
+    *rows, D = x.shape
+    X = weight_XD.size(0)
+    if x.numel() * X == 0 or not has_memory(x):  # many directions at once have no bits to round
+        return F.linear(x, weight_XD, bias_X)
     tensors = [weight_XD, *([] if bias_X is None else [bias_X])]
-    if R * D * X == 0 or not has_memory(x_RD):  # many directions at once have no bits to round
-        return F.linear(x_RD, weight_XD, bias_X)
     if not (can_compute(*tensors) and 1 in weight_XD.stride()):
-        return _product_by_formula(x_RD, weight_XD, bias_X, by_chance=by_chance)
-    x_RD = x_RD.resolve_neg().contiguous()
-    y_RX = torch.empty(R, X, dtype=torch.float32, device="cpu")
+        return _product_by_formula(x, weight_XD, bias_X, by_chance=by_chance)
+    x_RD = _as_rows(x.resolve_neg())
+    x_RD = x_RD if 1 in x_RD.stride() else x_RD.contiguous()
+    y = torch.empty(*rows, X, dtype=torch.float32, device="cpu")
     bias = None if bias_X is None else bias_X.contiguous()
     product = _ByteProduct(
-        *(R, D, X),
-        *(x_RD.data_ptr(), weight_XD.data_ptr()),
-        *weight_XD.stride(),
-        *(None if bias is None else bias.data_ptr(), y_RX.data_ptr()),
+        *(x_RD.size(0), D, X),
+        *(x_RD.data_ptr(), *x_RD.stride()),
+        *(weight_XD.data_ptr(), *weight_XD.stride()),
+        *(None if bias is None else bias.data_ptr(), y.data_ptr()),
         by_chance,
     )
     library().regard_byte_product(ctypes.byref(product), threads())
-    return y_RX
+    return y
 
 
-def _product_by_formula(x_RD: Tensor, weight_XD: Tensor, bias_X: Tensor | None, *, by_chance: bool) -> Tensor:
+def _product_by_formula(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, *, by_chance: bool) -> Tensor:
     """Round in the same way by torch, and multiply what is rounded in floats."""
     row_steps, weight_steps = (127, 127) if _has_room_for_all_bits() else (63, 64)
+    x_RD = _as_rows(x)
     largest_R1 = x_RD.abs().amax(1, keepdim=True)
     scales_R1 = largest_R1 / row_steps + 1e-12
-    scales_X1 = weight_XD.abs().amax(1, keepdim=True).clamp_min(1e-12) / weight_steps
+    scales_X1 = weight_XD.abs().amax(1, keepdim=True) / weight_steps + 1e-12
     rows_RD = x_RD * scales_R1.reciprocal()
     if by_chance:
         rows_RD = (rows_RD + _chances(largest_R1, x_RD.size(1))).clamp(-row_steps, row_steps)
-    return F.linear(rows_RD.round() * scales_R1, (weight_XD * scales_X1.reciprocal()).round() * scales_X1, bias_X)
+    x = (rows_RD.round() * scales_R1).view(x.shape)
+    return F.linear(x, (weight_XD * scales_X1.reciprocal()).round() * scales_X1, bias_X)
 
 
 def _has_room_for_all_bits() -> bool:

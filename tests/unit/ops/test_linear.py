@@ -43,14 +43,16 @@ def by_formula(x: Tensor, weight: Tensor, bias: Tensor | None, *, by_chance: boo
     X=sizes,
     seed=st.integers(0, 99),
     turned=st.booleans(),
+    columns=st.booleans(),
     with_bias=st.booleans(),
     chance=st.booleans(),
 )
 def test_the_kernel_computes_the_formula(
-    R: int, D: int, X: int, seed: int, turned: bool, with_bias: bool, chance: bool
+    R: int, D: int, X: int, seed: int, turned: bool, columns: bool, with_bias: bool, chance: bool
 ) -> None:
-    """Weights in either order in memory, as going forward and going back need them."""
+    """Rows and weights in either order in memory, as going forward and going back need them."""
     x, weight, bias = problem(R, D, X, seed)
+    x = x.T.contiguous().T if columns else x
     weight = weight.T.contiguous().T if turned else weight
     given_bias = bias if with_bias else None
     found = module._product(x, weight, given_bias, by_chance=chance)
@@ -72,6 +74,7 @@ def test_the_number_of_threads_changes_nothing() -> None:
                 [
                     module._product(x, weight, bias, by_chance=False),
                     module._product(x, weight.T.contiguous().T, bias, by_chance=True),
+                    module._product(x.T.contiguous().T, weight, bias, by_chance=True),
                 ]
             )
     for other in results[1:]:
@@ -107,13 +110,41 @@ def test_what_goes_back_is_right_on_average() -> None:
     assert float((total / draws - exact).norm() / exact.norm()) < 4 * apart / draws**0.5
 
 
-def test_weights_and_biases_get_exact_gradients() -> None:
-    x, weight, bias = problem(30, 16, 24, 5)
-    change = torch.randn(30, 24)
+def test_gradients_of_weights_are_right_on_average_and_those_of_biases_exact() -> None:
+    x, weight, bias = problem(300, 48, 80, 5)
+    change = torch.randn(300, 80, generator=torch.Generator().manual_seed(6))
     leaves = [tensor.clone().requires_grad_() for tensor in (weight, bias)]
-    of_weight, of_bias = torch.autograd.grad(in_bytes(x, *leaves), leaves, change)
-    torch.testing.assert_close(of_weight, change.T @ x)
-    torch.testing.assert_close(of_bias, change.sum(0))
+    steps = x.abs().amax(0) / steps_of_weights()  # rounded to the nearest, the same way each time
+    exact = change.T @ ((x / steps).round() * steps)
+    draws, total, apart = 200, torch.zeros_like(weight), 0.0
+    for draw in range(draws):
+        factor = 1.0 + draw / draws
+        of_weight, of_bias = torch.autograd.grad(in_bytes(x, *leaves), leaves, change * factor)
+        torch.testing.assert_close(of_bias, (change * factor).sum(0))
+        apart = max(apart, float((of_weight / factor - exact).norm() / exact.norm()))
+        total += of_weight / factor
+    assert 1e-3 < apart < 0.05
+    assert float((total / draws - exact).norm() / exact.norm()) < 4 * apart / draws**0.5
+
+
+def test_rounding_changes_the_gradient_of_weights_much_less_than_another_batch_does() -> None:
+    """Even where few rows have most of it."""
+    x, weight, _ = problem(1000, 64, 64, 5)
+    weight.requires_grad_()
+    generator = torch.Generator().manual_seed(6)
+    change, other = (
+        torch.randn(1000, 64, generator=generator) * torch.randn(1000, 1, generator=generator).exp() for _ in range(2)
+    )
+    (found,) = torch.autograd.grad(in_bytes(x, weight), weight, change)
+    exact = change.T @ x
+    noise = (exact - other.T @ x).square().sum() / 2
+    assert float((found - exact).square().sum()) < 0.02 * float(noise)
+
+
+def test_more_rows_than_32_bits_have_room_for() -> None:
+    x, weight = torch.ones(70_000, 2), torch.ones(3, 2, requires_grad=True)
+    (of_weight,) = torch.autograd.grad(in_bytes(x, weight).sum(), weight)
+    assert of_weight.equal(torch.full((3, 2), 70_000.0))
 
 
 @pytest.mark.parametrize("shape", [(0, 8), (2, 0, 8), (2, 3, 8), (8,)])
@@ -131,6 +162,16 @@ def test_what_is_not_a_number_stays_none() -> None:
     assert found[1].isnan().all()
     assert not found[:, 2].isfinite().any()
     assert found[0, [0, 1, 3, 4, 5, 6, 7]].isfinite().all()
+
+
+def test_what_is_not_a_number_stays_none_in_gradients_of_weights() -> None:
+    x, weight, _ = problem(20, 16, 8, 6)
+    change = torch.randn(20, 8)
+    x[4, 3], change[7, 2] = torch.inf, torch.nan
+    (of_weight,) = torch.autograd.grad(in_bytes(x, weight.requires_grad_()), weight, change)
+    wrong = torch.zeros(8, 16, dtype=torch.bool)
+    wrong[2], wrong[:, 3] = True, True
+    assert of_weight.isfinite().eq(~wrong).all()
 
 
 def test_outside_the_block_and_in_other_precisions_nothing_is_rounded() -> None:
@@ -157,6 +198,15 @@ def test_gradients_that_are_expanded_turned_negated_or_many() -> None:
     many = torch.autograd.grad(y, x, torch.stack([plain, 2 * plain]), retain_graph=True, is_grads_batched=True)[0]
     torch.testing.assert_close(many[1], 2 * plain @ weight)  # which nobody rounds
     assert back(2 * plain).equal(2 * back(plain))  # a power of two changes no chance
+
+
+@needs_kernels
+def test_what_changes_the_result_in_its_place_costs_no_copies() -> None:
+    """As ReLU does: were the result a view of something, all of it would be copied and put together again."""
+    x, weight, bias = problem(6, 16, 8, 11)
+    y = in_bytes(x.view(2, 3, 16), weight.requires_grad_(), bias).relu_()
+    assert not y._is_view()
+    assert "CopySlices" not in str(y.grad_fn)
 
 
 def test_what_is_traced_or_transformed_is_not_rounded() -> None:

@@ -36,6 +36,7 @@ struct Product {
   const float* bias;
   int64_t X;
   float* y;  // R × X
+  bool add;  // to what is in y already
 };
 
 REGARD_AVX2 inline __m256i lanes(const int8_t* weights) {
@@ -87,6 +88,7 @@ REGARD_AVX2 void rows_avx2(const Product& p, int64_t row, int64_t end, int64_t b
       for (int half = 0; half < 2; ++half) {
         __m256 value = _mm256_mul_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(sums[m][half]), scales[half]), row_scale);
         if (p.bias) value = _mm256_add_ps(value, bias[half]);
+        if (p.add) value = _mm256_add_ps(value, _mm256_maskload_ps(y + 8 * half, mask[half]));
         if (whole)
           _mm256_storeu_ps(y + 8 * half, value);
         else
@@ -123,8 +125,10 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni"))) void rows_vnni(c
     for (int m = 0; m < M; ++m) {
       __m512 value = _mm512_mul_ps(_mm512_cvtepi32_ps(total[m]), scales);
       value = _mm512_mul_ps(value, _mm512_set1_ps(p.row_scales[row + m]));
+      float* y = p.y + (row + m) * p.X + first;
       if (p.bias) value = _mm512_add_ps(value, bias);
-      _mm512_mask_storeu_ps(p.y + (row + m) * p.X + first, mask, value);
+      if (p.add) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, y));
+      _mm512_mask_storeu_ps(y, mask, value);
     }
   }
 }
@@ -163,12 +167,12 @@ void blocks(const Product& p, const Kernel& kernel, int64_t first, int64_t last)
 
 }  // namespace
 
-void multiply(const Linear& weights, const ByteRows& x, int64_t R, int threads, float* y) {
+void multiply(const Linear& weights, const ByteRows& x, int64_t R, int threads, float* y, bool add) {
   if (R == 0 || weights.X == 0) return;
   const int64_t inputs = rounded_up(weights.D, kInputs);
   const Kernel& kernel = has_vnni() ? kVnni : kAvx2;
   const Product product{x.rows.data(), x.scales.data(), R,            inputs,    weights.packed, weights.scales,
-                        weights.sums,  zero_of_rows(),  weights.bias, weights.X, y};
+                        weights.sums,  zero_of_rows(),  weights.bias, weights.X, y, add};
   if (R * inputs * weights.X < kWorthAThread) threads = 1;
   in_parts(rounded_up(weights.X, kLanes) / kLanes, threads,
            [&](int64_t first, int64_t last) { blocks(product, kernel, first, last); });

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "bytes.hpp"
 #include "threads.hpp"
@@ -22,20 +23,34 @@ struct ByteProduct {
   int32_t by_chance;  // whether rows are rounded by chance, or to the nearest step
 };
 
+// Inputs whose weights for a block of outputs stay in the nearest cache while rows pass by. Where there are more, they are
+// rounded and multiplied in parts, each with its own scales; their sums are floats. `ops/linear.py` has the same number.
+constexpr int64_t kMostInputs = 1024;
+
+Floats inputs_from(const Floats& all, int64_t d) { return {all.first + d * all.input_apart, all.row_apart, all.input_apart}; }
+
 void multiply_once(const ByteProduct& p, int64_t threads) {
-  thread_local PackedWeights room;
-  PackedWeights& packed = room;
-  packed.fit(p.X, p.D);
+  thread_local std::vector<PackedWeights> room;
+  std::vector<PackedWeights>& packed = room;
+  const int64_t parts = (p.D + kMostInputs - 1) / kMostInputs;
+  if (static_cast<int64_t>(packed.size()) < parts) packed.resize(parts);
+  const auto size = [&](int64_t part) { return std::min(kMostInputs, p.D - part * kMostInputs); };
+  for (int64_t part = 0; part < parts; ++part) packed[part].fit(p.X, size(part));
   threads = std::min(threads, p.R * p.D * p.X / kWorthAThread);
   in_parts(rounded_up(p.X, kLanes) / kLanes, threads, [&](int64_t first, int64_t last) {
-    packed.round(p.weight, first * kLanes, std::min(p.X, last * kLanes), p.D);
+    for (int64_t part = 0; part < parts; ++part)
+      packed[part].round(inputs_from(p.weight, part * kMostInputs), first * kLanes, std::min(p.X, last * kLanes), size(part));
   }, &share_with_team);
-  const Linear weights{packed.bytes.data(), packed.scales.data(), packed.sums.data(), p.bias, p.X, p.D};
   in_parts(p.R, threads, [&](int64_t first, int64_t last) {
     thread_local ByteRows rows;
-    rows.round({p.x.first + first * p.x.row_apart, p.x.row_apart, p.x.input_apart}, last - first, p.D,
-               p.by_chance ? Rounding::kByChance : Rounding::kNearest);
-    multiply(weights, rows, last - first, 1, p.y + first * p.X);
+    for (int64_t part = 0; part < parts; ++part) {
+      const PackedWeights& some = packed[part];
+      const Floats x = inputs_from(p.x, part * kMostInputs);
+      rows.round({x.first + first * x.row_apart, x.row_apart, x.input_apart}, last - first, size(part),
+                 p.by_chance ? Rounding::kByChance : Rounding::kNearest);
+      multiply({some.bytes.data(), some.scales.data(), some.sums.data(), part == 0 ? p.bias : nullptr, p.X, size(part)}, rows,
+               last - first, 1, p.y + first * p.X, part > 0);
+    }
   }, &share_with_team);
 }
 

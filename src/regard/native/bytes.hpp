@@ -61,8 +61,8 @@ struct PackedWeights {
   void round(const Floats& weight, int64_t first, int64_t last, int64_t D);
 };
 
-// y (R × X) = x (R × D) Wᵀ + b of rows that are rounded.
-void multiply(const Linear& weights, const ByteRows& x, int64_t R, int threads, float* y);
+// y (R × X) = x (R × D) Wᵀ + b of rows that are rounded, or that added to y.
+void multiply(const Linear& weights, const ByteRows& x, int64_t R, int threads, float* y, bool add = false);
 
 // The same of rows of floats, rounded to the nearest.
 void multiply(const Linear& weights, const float* x, int64_t R, int threads, ByteRows& room, float* y);

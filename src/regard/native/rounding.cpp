@@ -136,6 +136,15 @@ REGARD_AVX2 int32_t largest_size(const float* row, int64_t D) {
   return *std::max_element(sizes, sizes + 8);
 }
 
+// The same of R columns; memory is read in its order.
+REGARD_AVX2 void largest_sizes(const float* columns, int64_t apart, int64_t R, int64_t D, int32_t* sizes) {
+  for (int64_t d = 0; d < D; ++d, columns += apart) {
+    int64_t r = 0;
+    for (; r + 8 <= R; r += 8) store(sizes + r, _mm256_max_epi32(load(sizes + r), size_bits(_mm256_loadu_ps(columns + r))));
+    if (r < R) store(sizes + r, _mm256_max_epi32(load(sizes + r), size_bits(some_of(columns + r, R - r))));
+  }
+}
+
 // How a row is rounded.
 struct Scale {
   float scale, steps, largest;
@@ -161,11 +170,7 @@ struct Scales {
     if (x.input_apart == 1)
       for (int64_t r = 0; r < R; ++r) sizes[r] = largest_size(x.first + r * x.row_apart, D);
     else
-      for (int64_t d = 0; d < D; ++d)  // memory is read in its order
-        for (int64_t r = 0; r < R; r += kRows) {
-          const __m256i found = size_bits(some_of(x.first + d * x.input_apart + r, R - r));
-          store(&sizes[r], _mm256_max_epi32(load(&sizes[r]), found));
-        }
+      largest_sizes(x.first, x.input_apart, R, D, sizes.data());
     for (int64_t r = 0; r < R; ++r) {
       const Scale scale(sizes[r], most);
       scales[r] = scale.scale;
@@ -234,7 +239,8 @@ REGARD_AVX2 void round_row(const float* x, int64_t D, int64_t inputs, int32_t ze
 // Round R rows that stand in columns.
 template <Rounding rounding>
 REGARD_AVX2 void round_columns(const Floats& x, int64_t R, int64_t D, int64_t inputs, int32_t zero, ByteRows& to) {
-  thread_local Scales scales;
+  thread_local Scales room;
+  Scales& scales = room;  // to look for it once is enough
   scales.measure(x, R, D, zero - 1, to.scales.data());
   const __m256i zeros = _mm256_set1_epi8(static_cast<char>(zero)), most = _mm256_set1_epi8(static_cast<char>(zero - 1));
   for_strips(R, inputs, [&](int64_t r, int64_t d) REGARD_AVX2 {
@@ -258,7 +264,8 @@ REGARD_AVX2 inline __m256i sums_of_quads(__m256i bytes) {
 }
 
 REGARD_AVX2 void round_weights(const Floats& weight, int64_t first, int64_t last, int64_t D, PackedWeights& to) {
-  thread_local Scales scales;
+  thread_local Scales room;
+  Scales& scales = room;
   const int64_t inputs = rounded_up(D, kInputs), X = last - first;
   const Floats some{weight.first + first * weight.row_apart, weight.row_apart, weight.input_apart};
   scales.measure(some, X, D, weight_steps(), &to.scales[first]);

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard.native import LANES, can_compute, library, threads
 from regard.ops.draws import drawn_words
+from regard.ops.linear import linear
 from regard.ops.loss import ROWS, check_rows, scaled_gradients
 
 SMALL = 2.0**-8
@@ -30,6 +31,8 @@ def drawn_cross_entropy(
     mean is g. A few hundred are left of many thousands, and products with them take a fraction of the time. What chance
     adds to g has a length of √(SMALL · Σ|g|) at most, some hundredths, and the g of a token that is not yet known well
     one of about 1: tokens differ by far more.
+
+    In `products_in_bytes`, the logits are products of bytes.
 
     What is drawn for a row is keyed as dropout is: inside `dropout_keyed_by`, `keys_of_positions` says which is which.
     """
@@ -70,7 +73,7 @@ class _DrawnCrossEntropy(torch.autograd.Function):
         total = states.new_zeros((), dtype=wide)
         for start in range(0, labels_R.size(0), ROWS):
             rows = slice(start, start + ROWS)
-            logits_RW = torch.nn.functional.linear(states[rows], weight, None if bias_W is None else bias_W.detach())
+            logits_RW = linear(states[rows], weight, None if bias_W is None else bias_W.detach())
             of_rows = (gradients[0][rows], *gradients[1:])
             draw = _by_kernel if _can_draw(logits_RW, states, weight, bias_W) else _by_formula
             total += draw(logits_RW.to(wide), labels_R[rows], words_R[rows], states[rows], weight, smoothing, of_rows)

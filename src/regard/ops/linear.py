@@ -38,7 +38,7 @@ def linear(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> Tensor
 
     In `products_in_bytes` every row of x has a scale of its own, and so has every output: 63 steps on either side of
     zero, or 127 where the processor has room for them. What goes back to x is computed likewise from the gradient, and
-    so is the gradient of the weights, where every output and every input has its scale over all rows. Gradients are
+    so is the gradient of the weights, where every output and every input has a scale for each 1,024 rows. Gradients are
     rounded up or down by chance, so that they are right on average: chances are scrambled from a row's own largest
     number. What rounding adds to the gradient of the weights is about a hundredth of what another batch would change.
     Where something traces or transforms the function, nothing is rounded.
@@ -54,6 +54,9 @@ def linear(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> Tensor
     y: Tensor = _ByteLinear.apply(x, weight_XD, bias_X)  # type: ignore[no-untyped-call]
     return y
 
+
+_MOST_INPUTS = 1024
+"""Inputs that have a scale in common; of more, each part has its own. The kernels have the same number."""
 
 _IN_BYTES: ContextVar[bool] = ContextVar("products in bytes", default=False)
 
@@ -85,20 +88,13 @@ class _ByteLinear(torch.autograd.Function):
         change_RX = _as_rows(change)
         return (
             _product(change, weight_XD.T, None, by_chance=True) if of_x else None,
-            _weight_gradient(change_RX, _as_rows(x)) if of_weight else None,
+            _product(change_RX.T, _as_rows(x).T, None, by_chance=True) if of_weight else None,
             change_RX.sum(0) if of_bias else None,
         )
 
 
 def _as_rows(x: Tensor) -> Tensor:
     return x.reshape(math.prod(x.shape[:-1]), x.size(-1))
-
-
-def _weight_gradient(change_RX: Tensor, x_RD: Tensor) -> Tensor:
-    """Sum over rows; more of them might not fit into 32 bits."""
-    if x_RD.size(0) > 2**16:
-        return change_RX.T @ x_RD
-    return _product(change_RX.T, x_RD.T, None, by_chance=True)
 
 
 def _product(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, *, by_chance: bool) -> Tensor:
@@ -127,15 +123,20 @@ def _product(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, *, by_chance: 
 def _product_by_formula(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, *, by_chance: bool) -> Tensor:
     """Round in the same way by torch, and multiply what is rounded in floats."""
     row_steps, weight_steps = (127, 127) if _has_room_for_all_bits() else (63, 64)
-    x_RD = _as_rows(x)
-    largest_R1 = x_RD.abs().amax(1, keepdim=True)
-    scales_R1 = largest_R1 / row_steps + 1e-12
-    scales_X1 = weight_XD.abs().amax(1, keepdim=True) / weight_steps + 1e-12
-    rows_RD = x_RD * scales_R1.reciprocal()
-    if by_chance:
-        rows_RD = (rows_RD + _chances(largest_R1, x_RD.size(1))).clamp(-row_steps, row_steps)
-    x = (rows_RD.round() * scales_R1).view(x.shape)
-    return F.linear(x, (weight_XD * scales_X1.reciprocal()).round() * scales_X1, bias_X)
+
+    def rounded(rows_RD: Tensor, steps: int, *, by_chance: bool) -> Tensor:
+        largest_R1 = rows_RD.abs().amax(1, keepdim=True)
+        scales_R1 = largest_R1 / steps + 1e-12
+        numbers_RD = rows_RD * scales_R1.reciprocal()
+        if by_chance:
+            numbers_RD = (numbers_RD + _chances(largest_R1, rows_RD.size(1))).clamp(-steps, steps)
+        return numbers_RD.round() * scales_R1
+
+    def in_parts(rows_RD: Tensor, steps: int, *, by_chance: bool) -> Tensor:
+        return torch.cat([rounded(part, steps, by_chance=by_chance) for part in rows_RD.split(_MOST_INPUTS, dim=1)], 1)
+
+    x_RD = in_parts(_as_rows(x), row_steps, by_chance=by_chance)
+    return F.linear(x_RD.view(x.shape), in_parts(weight_XD, weight_steps, by_chance=False), bias_X)
 
 
 def _has_room_for_all_bits() -> bool:

@@ -12,6 +12,7 @@ from regard.ops import drawn_cross_entropy, linear_cross_entropy
 from regard.ops import drawn_loss as module
 from regard.ops.drawn_loss import SMALL, drawn_from
 from regard.ops.draws import dropout_keyed_by, keys_of_positions
+from regard.ops.linear import products_in_bytes
 
 Gradients = tuple[Tensor, ...]
 needs_kernels = pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
@@ -71,6 +72,14 @@ def test_the_loss_is_exact() -> None:
     states, weight, labels = problem(700, 500, 32, 0, torch.float64)
     drawn, exact = drawn_cross_entropy(states, weight, labels), linear_cross_entropy(states, weight, labels)
     torch.testing.assert_close(drawn, exact, rtol=1e-12, atol=1e-9)
+
+
+def test_logits_in_bytes_change_the_loss_by_little() -> None:
+    states, weight, labels = torch.randn(40, 64), torch.randn(200, 64) / 8, torch.randint(200, (40,))
+    exact = drawn_cross_entropy(states, weight, labels)
+    with products_in_bytes():
+        rounded = drawn_cross_entropy(states, weight, labels)
+    assert 1e-7 < float((rounded / exact - 1).abs()) < 0.01
 
 
 @pytest.mark.parametrize("with_bias", [False, True])

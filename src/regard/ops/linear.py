@@ -133,7 +133,9 @@ def _product_by_formula(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, *, 
         return numbers_RD.round() * scales_R1
 
     def in_parts(rows_RD: Tensor, steps: int, *, by_chance: bool) -> Tensor:
-        return torch.cat([rounded(part, steps, by_chance=by_chance) for part in rows_RD.split(_MOST_INPUTS, dim=1)], 1)
+        starts = range(0, rows_RD.size(1), _MOST_INPUTS)
+        parts = (rows_RD[:, start : start + _MOST_INPUTS] for start in starts)
+        return torch.cat([rounded(part, steps, by_chance=by_chance) for part in parts], dim=1)
 
     x_RD = in_parts(_as_rows(x), row_steps, by_chance=by_chance)
     return F.linear(x_RD.view(x.shape), in_parts(weight_XD, weight_steps, by_chance=False), bias_X)

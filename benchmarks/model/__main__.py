@@ -47,7 +47,9 @@ def main() -> None:
         ("{}, both with the default allocator", default["regard"], default),
         ("{}, both with memory kept", kept["regard"], kept),
         ("{} with the default allocator, regard with memory kept", kept["regard"], default),
+        ("{}, and regard-drawn, both with memory kept", kept["regard-drawn"], kept),
         ("{} with the default allocator, regard-drawn with memory kept", kept["regard-drawn"], default),
+        ("{}, and regard-fast, both with memory kept", kept["regard-fast"], kept),
         ("{} with the default allocator, regard-fast with memory kept", kept["regard-fast"], default),
     ):
         for name in ("torch", "marian"):

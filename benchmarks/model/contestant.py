@@ -52,7 +52,7 @@ Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def _regard(*, drawn: bool = False, in_bytes: bool = False) -> tuple[nn.Module, Loss]:
-    """With the loss of `regard train`; and with what it draws of its gradient, and products in bytes, if asked for."""
+    """Take the loss of `regard train`; if asked, with a gradient that is drawn, and with products in bytes."""
     import regard
     from regard.ops.draws import dropout_keyed_by
     from regard.ops.linear import products_in_bytes

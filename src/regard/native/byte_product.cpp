@@ -20,12 +20,14 @@ struct ByteProduct {
   Floats weight;      // X outputs of D inputs
   const float* bias;  // X, or null
   float* y;           // R × X
-  int32_t by_chance;  // whether rows are rounded by chance, or to the nearest step
+  int32_t rows_by_chance, weights_by_chance;  // whether they are rounded by chance, or to the nearest step
 };
 
 // Inputs whose weights for a block of outputs stay in the nearest cache while rows pass by. Where there are more, they are
 // rounded and multiplied in parts, each with its own scales; their sums are floats. `ops/linear.py` has the same number.
 constexpr int64_t kMostInputs = 1024;
+
+Rounding rounding(int32_t by_chance) { return by_chance ? Rounding::kByChance : Rounding::kNearest; }
 
 Floats inputs_from(const Floats& all, int64_t d) { return {all.first + d * all.input_apart, all.row_apart, all.input_apart}; }
 
@@ -39,7 +41,8 @@ void multiply_once(const ByteProduct& p, int64_t threads) {
   threads = std::min(threads, p.R * p.D * p.X / kWorthAThread);
   in_parts(rounded_up(p.X, kLanes) / kLanes, threads, [&](int64_t first, int64_t last) {
     for (int64_t part = 0; part < parts; ++part)
-      packed[part].round(inputs_from(p.weight, part * kMostInputs), first * kLanes, std::min(p.X, last * kLanes), size(part));
+      packed[part].round(inputs_from(p.weight, part * kMostInputs), first * kLanes, std::min(p.X, last * kLanes), size(part),
+                         rounding(p.weights_by_chance));
   }, &share_with_team);
   in_parts(p.R, threads, [&](int64_t first, int64_t last) {
     thread_local ByteRows rows;
@@ -47,7 +50,7 @@ void multiply_once(const ByteProduct& p, int64_t threads) {
       const PackedWeights& some = packed[part];
       const Floats x = inputs_from(p.x, part * kMostInputs);
       rows.round({x.first + first * x.row_apart, x.row_apart, x.input_apart}, last - first, size(part),
-                 p.by_chance ? Rounding::kByChance : Rounding::kNearest);
+                 rounding(p.rows_by_chance));
       multiply({some.bytes.data(), some.scales.data(), some.sums.data(), part == 0 ? p.bias : nullptr, p.X, size(part)}, rows,
                last - first, 1, p.y + first * p.X, part > 0);
     }

@@ -21,7 +21,7 @@ bool has_vnni();
 // To how many steps on either side of zero weights may be rounded.
 int32_t weight_steps();
 
-// The byte that stands for zero in a row: it is rounded to one step less on either side of it.
+// The byte that stands for zero in a row. Rows have one step fewer than this on either side.
 int32_t zero_of_rows();
 
 // A packed weight matrix, X × D; the layout is also that of a structure in Python.
@@ -44,7 +44,7 @@ enum class Rounding { kNearest, kByChance };
 
 // Rows rounded to bytes, each by itself, with room that is used again.
 struct ByteRows {
-  std::vector<uint8_t> rows;  // R × inputs, D rounded up
+  std::vector<uint8_t> rows;  // R × D, D rounded up to a multiple of kInputs
   std::vector<float> scales;  // R
 
   void round(const Floats& x, int64_t R, int64_t D, Rounding rounding);
@@ -58,7 +58,7 @@ struct PackedWeights {
 
   void fit(int64_t X, int64_t D);
   // Round the outputs from first to last; first is at the start of a block.
-  void round(const Floats& weight, int64_t first, int64_t last, int64_t D);
+  void round(const Floats& weight, int64_t first, int64_t last, int64_t D, Rounding rounding);
 };
 
 // y (R × X) = x (R × D) Wᵀ + b of rows that are rounded, or that added to y.

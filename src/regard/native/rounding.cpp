@@ -23,10 +23,13 @@ constexpr int64_t kRows = 8;    // of a strip
 constexpr int64_t kStrip = 32;  // inputs of a strip
 constexpr int64_t kLine = 64;   // bytes that the processor keeps together
 
-constexpr int32_t kGolden = static_cast<int32_t>(0x9E3779B9u);  // the golden part of a circle of 2³²
+static_assert(kStrip / kQuad == kRows, "a strip has as many registers either way");
 
-// Chances go from -½ to ½. Those of a row go round a circle in golden steps, from a start that is scrambled from its largest
+// Chances go from -½ to ½. Those of a row go round a circle in even steps, from a start that is scrambled from its largest
 // number, but for the power of two: no row needs to know where it stands, and twice the row is rounded to twice the numbers.
+// Rows and weights have steps that do not go together: the golden part of a circle of 2³², and that of the plastic number.
+constexpr uint32_t kRowSteps = 0x9E3779B9u, kWeightSteps = 0xC13FA9A9u;
+
 int32_t first_chance(float largest) {
   uint32_t bits;
   std::memcpy(&bits, &largest, sizeof bits);
@@ -36,8 +39,14 @@ int32_t first_chance(float largest) {
   return static_cast<int32_t>(bits ^ bits >> 16);
 }
 
-REGARD_AVX2 inline __m256i golden_steps(int64_t count) {
-  return _mm256_set1_epi32(static_cast<int32_t>(static_cast<uint32_t>(kGolden) * static_cast<uint32_t>(count)));
+REGARD_AVX2 inline __m256i onward(uint32_t step, int64_t count) {
+  return _mm256_set1_epi32(static_cast<int32_t>(step * static_cast<uint32_t>(count)));
+}
+
+// The chances of eight numbers of a row, of which the first is at d.
+REGARD_AVX2 inline __m256i chances_of_row(int32_t start, uint32_t step, int64_t d) {
+  const __m256i eight = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), onward(step, 1));
+  return _mm256_add_epi32(_mm256_add_epi32(_mm256_set1_epi32(start), eight), onward(step, d));
 }
 
 // Eight numbers as whole steps, each with its chance or to the nearest.
@@ -59,26 +68,25 @@ REGARD_AVX2 inline __m256i packed_bytes(const __m256i numbers[4], __m256i most) 
 
 // 32 numbers of a row.
 template <Rounding rounding>
-REGARD_AVX2 inline __m256i row_bytes(const float* x, __m256 steps, __m256i& chances, __m256i most) {
-  const __m256i onward = golden_steps(8);
+REGARD_AVX2 inline __m256i row_bytes(const float* x, __m256 steps, __m256i& chances, __m256i to_next, __m256i most) {
   __m256i numbers[4];
 #pragma GCC unroll 4
   for (int part = 0; part < 4; ++part) {
     numbers[part] = whole<rounding>(_mm256_loadu_ps(x + 8 * part), steps, chances);
-    if (rounding == Rounding::kByChance) chances = _mm256_add_epi32(chances, onward);
+    if (rounding == Rounding::kByChance) chances = _mm256_add_epi32(chances, to_next);
   }
   return _mm256_permutevar8x32_epi32(packed_bytes(numbers, most), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
 // Four numbers of each of eight columns, which lie side by side.
 template <Rounding rounding>
-REGARD_AVX2 inline __m256i column_bytes(const __m256 x[kQuad], __m256 steps, __m256i& chances, __m256i most) {
-  const __m256i onward = golden_steps(1);
+REGARD_AVX2 inline __m256i column_bytes(const __m256 x[kQuad], __m256 steps, __m256i& chances, __m256i to_next,
+                                        __m256i most) {
   __m256i numbers[kQuad];
 #pragma GCC unroll 4
   for (int i = 0; i < kQuad; ++i) {
     numbers[i] = whole<rounding>(x[i], steps, chances);
-    if (rounding == Rounding::kByChance) chances = _mm256_add_epi32(chances, onward);
+    if (rounding == Rounding::kByChance) chances = _mm256_add_epi32(chances, to_next);
   }
   const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   return _mm256_shuffle_epi8(packed_bytes(numbers, most), _mm256_broadcastsi128_si256(order));
@@ -101,7 +109,7 @@ REGARD_AVX2 inline __m256 some_of(const float* x, int64_t there) {
   return _mm256_load_ps(few);
 }
 
-// Eight registers of eight fours of bytes: what was the fours of one becomes the same four of each.
+// Eight registers of eight fours of bytes: what were the fours of one become the same four of each.
 REGARD_AVX2 inline void turn(__m256i strip[kRows]) {
   __m256i s[8], t[8];
 #pragma GCC unroll 4
@@ -151,13 +159,13 @@ struct Scale {
 
   Scale(int32_t size, int32_t most) {
     std::memcpy(&largest, &size, sizeof largest);
-    scale = largest / most + 1e-12f;
+    scale = std::max(largest, 1e-30f) / most;
     if (!std::isfinite(scale)) scale = std::numeric_limits<float>::quiet_NaN();  // what is not a number must not become one
     steps = 1.0f / scale;
   }
 };
 
-// How many are rounded, each by itself: what there is to know about them before it is done.
+// The scales of many rows.
 struct Scales {
   std::vector<int32_t> sizes, chances;  // the bits of the largest number, and where the chances start
   std::vector<float> steps;
@@ -181,23 +189,31 @@ struct Scales {
 };
 
 // A strip of rows in memory: one register for each.
+template <Rounding rounding>
 REGARD_AVX2 void strip_of_rows(const Floats& x, int64_t r, int64_t R, int64_t d, int64_t D, const Scales& scales,
-                               __m256i most, __m256i strip[kRows]) {
-  __m256i none = _mm256_setzero_si256();
+                               uint32_t step, __m256i most, __m256i strip[kRows]) {
   for (int64_t i = 0; i < kRows; ++i) {
+    if (r + i >= R) {
+      strip[i] = _mm256_setzero_si256();
+      continue;
+    }
     const float* row = x.first + (r + i) * x.row_apart + d;
-    alignas(32) float few[kStrip] = {};
-    if (r + i < R && D - d < kStrip) row = std::copy_n(row, D - d, few) - (D - d);
-    strip[i] = r + i < R ? row_bytes<Rounding::kNearest>(row, _mm256_set1_ps(scales.steps[r + i]), none, most) : none;
+    alignas(32) float few[kStrip];
+    if (D - d < kStrip) {
+      std::fill(std::copy_n(row, D - d, few), few + kStrip, 0.0f);
+      row = few;
+    }
+    __m256i chances = chances_of_row(scales.chances[r + i], step, d);
+    strip[i] = row_bytes<rounding>(row, _mm256_set1_ps(scales.steps[r + i]), chances, onward(step, 8), most);
   }
 }
 
 // A strip of columns: one register for each four inputs.
 template <Rounding rounding>
 REGARD_AVX2 void strip_of_columns(const Floats& x, int64_t r, int64_t R, int64_t d, int64_t D, const Scales& scales,
-                                  __m256i most, __m256i strip[kRows]) {
+                                  uint32_t step, __m256i most, __m256i strip[kRows]) {
   const __m256 steps = _mm256_loadu_ps(&scales.steps[r]);
-  __m256i chances = _mm256_add_epi32(load(&scales.chances[r]), golden_steps(d));
+  __m256i chances = _mm256_add_epi32(load(&scales.chances[r]), onward(step, d));
   const bool all = R - r >= kRows && D - d >= kStrip;
   for (int64_t i = 0; i < kRows; ++i) {
     const float* from = x.first + (d + i * kQuad) * x.input_apart + r;
@@ -205,7 +221,7 @@ REGARD_AVX2 void strip_of_columns(const Floats& x, int64_t r, int64_t R, int64_t
 #pragma GCC unroll 4
     for (int64_t k = 0; k < kQuad; ++k, from += x.input_apart)
       numbers[k] = all ? _mm256_loadu_ps(from) : some_of(from, d + i * kQuad + k < D ? R - r : 0);
-    strip[i] = column_bytes<rounding>(numbers, steps, chances, most);
+    strip[i] = column_bytes<rounding>(numbers, steps, chances, onward(step, 1), most);
   }
 }
 
@@ -224,15 +240,15 @@ REGARD_AVX2 void round_row(const float* x, int64_t D, int64_t inputs, int32_t ze
   *scale_of_row = scale.scale;
   const __m256 steps = _mm256_set1_ps(scale.steps);
   const __m256i zeros = _mm256_set1_epi8(static_cast<char>(zero)), most = _mm256_set1_epi8(static_cast<char>(zero - 1));
-  const __m256i eight = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), golden_steps(1));
-  __m256i chances = _mm256_add_epi32(_mm256_set1_epi32(first_chance(scale.largest)), eight);
+  const __m256i to_next = onward(kRowSteps, 8);
+  __m256i chances = chances_of_row(first_chance(scale.largest), kRowSteps, 0);
   int64_t d = 0;
   for (; d + kStrip <= D; d += kStrip)
-    store(row + d, _mm256_add_epi8(row_bytes<rounding>(x + d, steps, chances, most), zeros));
+    store(row + d, _mm256_add_epi8(row_bytes<rounding>(x + d, steps, chances, to_next, most), zeros));
   if (d == inputs) return;
   alignas(32) float few[kStrip] = {};
   std::copy(x + d, x + D, few);
-  __m256i rest = _mm256_add_epi8(row_bytes<rounding>(few, steps, chances, most), zeros);
+  __m256i rest = _mm256_add_epi8(row_bytes<rounding>(few, steps, chances, to_next, most), zeros);
   std::memcpy(row + d, &rest, inputs - d);  // weights of inputs beyond D are zero
 }
 
@@ -245,7 +261,7 @@ REGARD_AVX2 void round_columns(const Floats& x, int64_t R, int64_t D, int64_t in
   const __m256i zeros = _mm256_set1_epi8(static_cast<char>(zero)), most = _mm256_set1_epi8(static_cast<char>(zero - 1));
   for_strips(R, inputs, [&](int64_t r, int64_t d) REGARD_AVX2 {
     __m256i strip[kRows];
-    strip_of_columns<rounding>(x, r, R, d, D, scales, most, strip);
+    strip_of_columns<rounding>(x, r, R, d, D, scales, kRowSteps, most, strip);
     turn(strip);
     for (int64_t i = 0; i < std::min(kRows, R - r); ++i) {
       uint8_t* row = to.rows.data() + (r + i) * inputs + d;
@@ -263,6 +279,7 @@ REGARD_AVX2 inline __m256i sums_of_quads(__m256i bytes) {
   return _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes), _mm256_set1_epi16(1));
 }
 
+template <Rounding rounding>
 REGARD_AVX2 void round_weights(const Floats& weight, int64_t first, int64_t last, int64_t D, PackedWeights& to) {
   thread_local Scales room;
   Scales& scales = room;
@@ -274,10 +291,10 @@ REGARD_AVX2 void round_weights(const Floats& weight, int64_t first, int64_t last
   const auto one = [&](int64_t x, int64_t d) REGARD_AVX2 {
     __m256i strip[kRows];
     if (some.input_apart == 1) {
-      strip_of_rows(some, x, X, d, D, scales, most, strip);
+      strip_of_rows<rounding>(some, x, X, d, D, scales, kWeightSteps, most, strip);
       turn(strip);
     } else {
-      strip_of_columns<Rounding::kNearest>(some, x, X, d, D, scales, most, strip);
+      strip_of_columns<rounding>(some, x, X, d, D, scales, kWeightSteps, most, strip);
     }
     int8_t* block = &to.bytes[(first + x) / kLanes * kLanes * inputs + (first + x) % kLanes * kQuad + d * kLanes];
     __m256i sums = load(&to.sums[first + x]);
@@ -321,11 +338,15 @@ void ByteRows::round(const Floats& x, int64_t R, int64_t D, Rounding rounding) {
 void PackedWeights::fit(int64_t X, int64_t D) {
   const size_t outputs = rounded_up(X, kLanes), size = packed_size(X, D);
   if (bytes.size() < size) bytes.resize(size);
-  if (scales.size() < outputs) scales.resize(outputs), sums.resize(outputs);
+  if (scales.size() < outputs) scales.resize(outputs);
+  if (sums.size() < outputs) sums.resize(outputs);
 }
 
-void PackedWeights::round(const Floats& weight, int64_t first, int64_t last, int64_t D) {
-  if (first < last) round_weights(weight, first, last, D, *this);
+void PackedWeights::round(const Floats& weight, int64_t first, int64_t last, int64_t D, Rounding rounding) {
+  if (first >= last) return;
+  const bool by_chance = rounding == Rounding::kByChance;
+  const auto round = by_chance ? round_weights<Rounding::kByChance> : round_weights<Rounding::kNearest>;
+  round(weight, first, last, D, *this);
 }
 
 }  // namespace regard

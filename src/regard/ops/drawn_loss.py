@@ -32,7 +32,7 @@ def drawn_cross_entropy(
     adds to g has a length of √(SMALL · Σ|g|) at most, some hundredths, and the g of a token that is not yet known well
     one of about 1: tokens differ by far more.
 
-    In `products_in_bytes`, the logits are products of bytes.
+    In `products_in_bytes`, the logits are products of bytes, but for their mean in the smoothed part of the loss.
 
     What is drawn for a row is keyed as dropout is: inside `dropout_keyed_by`, `keys_of_positions` says which is which.
     """

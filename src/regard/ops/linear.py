@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -36,12 +36,13 @@ def products_in_bytes(enabled: bool = True) -> Iterator[None]:
 def linear(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> Tensor:
     """Give xWᵀ + b for x (…, D).
 
-    In `products_in_bytes` every row of x has a scale of its own, and so has every output: 63 steps on either side of
-    zero, or 127 where the processor has room for them. What goes back to x is computed likewise from the gradient, and
-    so is the gradient of the weights, where every output and every input has a scale for each 1,024 rows. Gradients are
-    rounded up or down by chance, so that they are right on average: chances are scrambled from a row's own largest
-    number. What rounding adds to the gradient of the weights is about a hundredth of what another batch would change.
-    Where something traces or transforms the function, nothing is rounded.
+    In `products_in_bytes` every row of x has a scale of its own for each 1,024 inputs, and so has every output: 63 and
+    64 steps on either side of zero, or 127 where the processor has room for them. What goes back to x is computed
+    likewise from the gradient, which is rounded up or down by chance, so that it is right on average. In the gradient
+    of the weights, a sum over rows, outputs and inputs have scales for each 1,024 rows, and both are rounded by chance:
+    what that adds to its variance is about a hundredth of what comes from the choice of the batch. Chances are
+    scrambled from the largest number that a scale is for. Where something traces or transforms the function, nothing is
+    rounded.
     """
     if is_traced() or not _IN_BYTES.get() or x.dtype != torch.float32:
         return F.linear(x, weight_XD, bias_X)
@@ -69,7 +70,7 @@ class _ByteProduct(ctypes.Structure):
         ("weight", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("output_apart", "input_apart")),
         *((name, ctypes.c_void_p) for name in ("bias", "y")),
-        ("by_chance", ctypes.c_int32),
+        *((name, ctypes.c_int32) for name in ("rows_by_chance", "weights_by_chance")),
     )
 
 
@@ -77,8 +78,8 @@ class _ByteLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight_XD: Tensor, bias_X: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight_XD)
-        # No view of something else: what changes it in its place would then be undone by copies.
-        return _product(x, weight_XD, bias_X, by_chance=False)
+        # This is not a view of something else: autograd would copy all of it for each change in place.
+        return _product(x, weight_XD, bias_X, _NEAREST)
 
     @staticmethod
     def backward(ctx: Any, change: Tensor) -> tuple[Tensor | None, ...]:
@@ -87,8 +88,8 @@ class _ByteLinear(torch.autograd.Function):
         of_x, of_weight, of_bias = ctx.needs_input_grad
         change_RX = _as_rows(change)
         return (
-            _product(change, weight_XD.T, None, by_chance=True) if of_x else None,
-            _product(change_RX.T, _as_rows(x).T, None, by_chance=True) if of_weight else None,
+            _product(change, weight_XD.T, None, _ROWS_BY_CHANCE) if of_x else None,
+            _product(change_RX.T, _as_rows(x).T, None, _BOTH_BY_CHANCE) if of_weight else None,
             change_RX.sum(0) if of_bias else None,
         )
 
@@ -97,14 +98,24 @@ def _as_rows(x: Tensor) -> Tensor:
     return x.reshape(math.prod(x.shape[:-1]), x.size(-1))
 
 
-def _product(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, *, by_chance: bool) -> Tensor:
+class _Rounding(NamedTuple):
+    """Whether rows and weights are rounded by chance, or to the nearest step."""
+
+    rows_by_chance: bool
+    weights_by_chance: bool
+
+
+_NEAREST, _ROWS_BY_CHANCE, _BOTH_BY_CHANCE = _Rounding(False, False), _Rounding(True, False), _Rounding(True, True)
+
+
+def _product(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, rounding: _Rounding) -> Tensor:
     *rows, D = x.shape
     X = weight_XD.size(0)
     if x.numel() * X == 0 or not has_memory(x):  # many directions at once have no bits to round
         return F.linear(x, weight_XD, bias_X)
     tensors = [weight_XD, *([] if bias_X is None else [bias_X])]
     if not (can_compute(*tensors) and 1 in weight_XD.stride()):
-        return _product_by_formula(x, weight_XD, bias_X, by_chance=by_chance)
+        return _product_by_formula(x, weight_XD, bias_X, rounding)
     x_RD = _as_rows(x.resolve_neg())
     x_RD = x_RD if 1 in x_RD.stride() else x_RD.contiguous()
     y = torch.empty(*rows, X, dtype=torch.float32, device="cpu")
@@ -114,31 +125,31 @@ def _product(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, *, by_chance: 
         *(x_RD.data_ptr(), *x_RD.stride()),
         *(weight_XD.data_ptr(), *weight_XD.stride()),
         *(None if bias is None else bias.data_ptr(), y.data_ptr()),
-        by_chance,
+        *rounding,
     )
     library().regard_byte_product(ctypes.byref(product), threads())
     return y
 
 
-def _product_by_formula(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, *, by_chance: bool) -> Tensor:
+def _product_by_formula(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, rounding: _Rounding) -> Tensor:
     """Round in the same way by torch, and multiply what is rounded in floats."""
     row_steps, weight_steps = (127, 127) if _has_room_for_all_bits() else (63, 64)
+    x_RD = _rounded(_as_rows(x), row_steps, _GOLDEN if rounding.rows_by_chance else None)
+    weight_XD = _rounded(weight_XD, weight_steps, _PLASTIC if rounding.weights_by_chance else None)
+    return F.linear(x_RD.view(x.shape), weight_XD, bias_X)
 
-    def rounded(rows_RD: Tensor, steps: int, *, by_chance: bool) -> Tensor:
-        largest_R1 = rows_RD.abs().amax(1, keepdim=True)
-        scales_R1 = largest_R1 / steps + 1e-12
-        numbers_RD = rows_RD * scales_R1.reciprocal()
-        if by_chance:
-            numbers_RD = (numbers_RD + _chances(largest_R1, rows_RD.size(1))).clamp(-steps, steps)
-        return numbers_RD.round() * scales_R1
 
-    def in_parts(rows_RD: Tensor, steps: int, *, by_chance: bool) -> Tensor:
-        starts = range(0, rows_RD.size(1), _MOST_INPUTS)
-        parts = (rows_RD[:, start : start + _MOST_INPUTS] for start in starts)
-        return torch.cat([rounded(part, steps, by_chance=by_chance) for part in parts], dim=1)
-
-    x_RD = in_parts(_as_rows(x), row_steps, by_chance=by_chance)
-    return F.linear(x_RD.view(x.shape), in_parts(weight_XD, weight_steps, by_chance=False), bias_X)
+def _rounded(rows_RD: Tensor, steps: int, chance: int | None) -> Tensor:
+    parts = []
+    for start in range(0, rows_RD.size(1), _MOST_INPUTS):
+        part = rows_RD[:, start : start + _MOST_INPUTS]
+        largest_R1 = part.abs().amax(1, keepdim=True)
+        scales_R1 = largest_R1.clamp_min(1e-30) / steps
+        numbers = part * scales_R1.reciprocal()
+        if chance is not None:
+            numbers = (numbers + _chances(largest_R1, part.size(1), chance)).clamp(-steps, steps)
+        parts.append(numbers.round() * scales_R1)
+    return torch.cat(parts, dim=1)
 
 
 def _has_room_for_all_bits() -> bool:
@@ -146,11 +157,15 @@ def _has_room_for_all_bits() -> bool:
     return found is not None and found.regard_level() == 2
 
 
-def _chances(largest_R1: Tensor, D: int) -> Tensor:
-    """Give numbers from -½ to ½ that go round a circle in golden steps, from a start that depends on a row's bits."""
+_GOLDEN, _PLASTIC = 0x9E3779B9, 0xC13FA9A9
+"""How far it is from one chance of a row, or of a weight, to the next: parts of a circle of 2³²."""
+
+
+def _chances(largest_R1: Tensor, D: int, step: int) -> Tensor:
+    """Give numbers from -½ to ½ that go round a circle in even steps, from a start that depends on a row's bits."""
     bits_R1 = largest_R1.float().view(torch.int32).long() & 0x7FFFFF
     for distance, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
         bits_R1 = (bits_R1 ^ bits_R1 >> distance) * factor & 0xFFFFFFFF
-    numbers_RD = bits_R1 + torch.arange(D, device=largest_R1.device) * 0x9E3779B9
+    numbers_RD = bits_R1 + torch.arange(D, device=largest_R1.device) * step
     signed_RD = ((numbers_RD + 0x80000000) & 0xFFFFFFFF) - 0x80000000
     return signed_RD.float() * 2.0**-32

@@ -68,12 +68,12 @@ def _attention() -> str:
 
 
 def _precision() -> str:
-    x, weight = torch.randn(2048, 512), torch.randn(2048, 512)
-    half, half_weight = x.bfloat16(), weight.bfloat16()
-    plain = _seconds(lambda: F.linear(x, weight))
+    x, weight = torch.randn(2048, 512, requires_grad=True), torch.randn(2048, 512, requires_grad=True)
+    half, half_weight = (tensor.detach().bfloat16().requires_grad_() for tensor in (x, weight))
+    plain = _seconds(lambda: _forward_and_back(x, weight))
     gains = {
-        "bfloat16": plain / _seconds(lambda: F.linear(half, half_weight)),
-        "int8": plain / _seconds(_in_bytes(x, weight)),
+        "bfloat16": plain / _seconds(lambda: _forward_and_back(half, half_weight)),
+        "int8": plain / _seconds(lambda: _forward_and_back(x, weight, in_bytes=True)),
     }
     best = max(gains, key=lambda name: gains[name])
     advice = f'training.precision = "{best}" pays' if gains[best] > 1.2 else "float32 is the better choice"
@@ -81,12 +81,10 @@ def _precision() -> str:
     return f"matrix products are {told} as fast as in float32: {advice}"
 
 
-def _in_bytes(x: Tensor, weight: Tensor) -> Callable[[], Tensor]:
-    def product() -> Tensor:
-        with products_in_bytes():
-            return linear(x, weight)
-
-    return product
+def _forward_and_back(x: Tensor, weight: Tensor, *, in_bytes: bool = False) -> None:
+    with products_in_bytes(in_bytes):
+        y = linear(x, weight)
+    torch.autograd.grad(y, (x, weight), y.detach())
 
 
 def _translating() -> str:

@@ -109,8 +109,8 @@ class Training(Config):
     precision: Literal["float32", "bfloat16", "int8", "float64"] = "float32"
     """Of the matrix products; weights and moments are float32 in any case, but for float64, which is for proofs.
 
-    With int8 the layers multiply bytes, forward and back, and so do logits with a gradient that is drawn. `regard
-    doctor` says what is faster here.
+    With int8 the layers multiply bytes, forward and back, and logits are computed from bytes where their gradient is
+    drawn. `regard doctor` says what is faster here.
     """
     threads: Size | None = None
     """How many threads a process computes with; as many as torch chooses unless given."""

@@ -32,8 +32,7 @@ def problem(R: int, D: int, X: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     return tuple(torch.randn(*shape, generator=generator) for shape in ((R, D), (X, D), (X,)))  # type: ignore[return-value]
 
 
-def by_formula(x: Tensor, weight: Tensor, bias: Tensor | None, *, by_chance: bool) -> Tensor:
-    return module._product_by_formula(x, weight, bias, by_chance=by_chance)
+roundings = (module._NEAREST, module._ROWS_BY_CHANCE, module._BOTH_BY_CHANCE)
 
 
 @needs_kernels
@@ -45,36 +44,38 @@ def by_formula(x: Tensor, weight: Tensor, bias: Tensor | None, *, by_chance: boo
     turned=st.booleans(),
     columns=st.booleans(),
     with_bias=st.booleans(),
-    chance=st.booleans(),
+    rounding=st.sampled_from(roundings),
 )
 def test_the_kernel_computes_the_formula(
-    R: int, D: int, X: int, seed: int, turned: bool, columns: bool, with_bias: bool, chance: bool
+    R: int, D: int, X: int, seed: int, turned: bool, columns: bool, with_bias: bool, rounding: module._Rounding
 ) -> None:
     """Rows and weights in either order in memory, as going forward and going back need them."""
     x, weight, bias = problem(R, D, X, seed)
     x = x.T.contiguous().T if columns else x
     weight = weight.T.contiguous().T if turned else weight
     given_bias = bias if with_bias else None
-    found = module._product(x, weight, given_bias, by_chance=chance)
-    torch.testing.assert_close(found, by_formula(x, weight, given_bias, by_chance=chance), rtol=1e-4, atol=1e-3)
-    # Of each product's two factors, one is off by a step of 63 at most (half of it, to the nearest), one by half of 64.
-    worst = D * float(x.abs().max() * weight.abs().max()) * (1 / 63 + 0.5 / 64 + 0.5 / 63 / 64)
+    found = module._product(x, weight, given_bias, rounding)
+    expected = module._product_by_formula(x, weight, given_bias, rounding)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+    # Of each product's two factors, one is off by a step of 63 at most, one by a step of 64; by half, to the nearest.
+    of_weight = 1.0 if rounding.weights_by_chance else 0.5
+    worst = D * float(x.abs().max() * weight.abs().max()) * (1 / 63 + of_weight / 64 + of_weight / 63 / 64)
     exact = F.linear(x.double(), weight.double(), None if given_bias is None else given_bias.double())
     assert float((found.double() - exact).abs().max()) <= worst + 1e-3
 
 
 @needs_kernels
 def test_the_number_of_threads_changes_nothing() -> None:
-    x, weight, bias = problem(301, 77, 133, 9)
+    x, weight, bias = problem(301, 1100, 133, 9)
     results = []
     for threads in (1, 2, 3):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "threads", lambda count=threads: count)
             results.append(
                 [
-                    module._product(x, weight, bias, by_chance=False),
-                    module._product(x, weight.T.contiguous().T, bias, by_chance=True),
-                    module._product(x.T.contiguous().T, weight, bias, by_chance=True),
+                    module._product(x, weight, bias, module._NEAREST),
+                    module._product(x, weight.T.contiguous().T, bias, module._ROWS_BY_CHANCE),
+                    module._product(x.T.contiguous().T, weight.T.contiguous().T, None, module._BOTH_BY_CHANCE),
                 ]
             )
     for other in results[1:]:
@@ -111,25 +112,28 @@ def test_what_goes_back_is_right_on_average() -> None:
 
 
 def test_gradients_of_weights_are_right_on_average_and_those_of_biases_exact() -> None:
+    """Even where one row is so large that all others are less than a step."""
     x, weight, bias = problem(300, 48, 80, 5)
-    change = torch.randn(300, 80, generator=torch.Generator().manual_seed(6))
+    x = 0.5 * x.abs()
+    x[7] = 100.0
+    change = 1.0 + torch.randn(300, 80, generator=torch.Generator().manual_seed(6))
     leaves = [tensor.clone().requires_grad_() for tensor in (weight, bias)]
-    steps = x.abs().amax(0) / steps_of_weights()  # rounded to the nearest, the same way each time
-    exact = change.T @ ((x / steps).round() * steps)
-    draws, total, apart = 200, torch.zeros_like(weight), 0.0
+    exact = change.T @ x
+    draws, total, apart = 400, torch.zeros_like(weight), 0.0
     for draw in range(draws):
         factor = 1.0 + draw / draws
-        of_weight, of_bias = torch.autograd.grad(in_bytes(x, *leaves), leaves, change * factor)
+        of_weight, of_bias = torch.autograd.grad(in_bytes(x * factor, *leaves), leaves, change * factor)
         torch.testing.assert_close(of_bias, (change * factor).sum(0))
-        apart = max(apart, float((of_weight / factor - exact).norm() / exact.norm()))
-        total += of_weight / factor
-    assert 1e-3 < apart < 0.05
+        apart = max(apart, float((of_weight / factor**2 - exact).norm() / exact.norm()))
+        total += of_weight / factor**2
+    assert 1e-3 < apart < 0.2
     assert float((total / draws - exact).norm() / exact.norm()) < 4 * apart / draws**0.5
 
 
 def test_rounding_changes_the_gradient_of_weights_much_less_than_another_batch_does() -> None:
-    """Even where few rows have most of it."""
+    """Even where few rows have most of it, and of the inputs."""
     x, weight, _ = problem(1000, 64, 64, 5)
+    x = x.exp()
     weight.requires_grad_()
     generator = torch.Generator().manual_seed(6)
     change, other = (
@@ -138,7 +142,7 @@ def test_rounding_changes_the_gradient_of_weights_much_less_than_another_batch_d
     (found,) = torch.autograd.grad(in_bytes(x, weight), weight, change)
     exact = change.T @ x
     noise = (exact - other.T @ x).square().sum() / 2
-    assert float((found - exact).square().sum()) < 0.02 * float(noise)
+    assert float((found - exact).square().sum()) < 0.03 * float(noise)
 
 
 @needs_kernels
@@ -146,17 +150,17 @@ def test_rounding_changes_the_gradient_of_weights_much_less_than_another_batch_d
 def test_many_inputs_are_rounded_in_parts(D: int) -> None:
     x, weight, bias = problem(5, D, 7, D)
     x[:, 1024:] *= 100  # which the first part does not know of
-    found = module._product(x, weight, bias, by_chance=True)
-    torch.testing.assert_close(found, by_formula(x, weight, bias, by_chance=True), rtol=1e-4, atol=1e-2)
-    torch.testing.assert_close(
-        module._product(x.T.contiguous().T, weight.T.contiguous().T, bias, by_chance=True), found, rtol=1e-5, atol=1e-3
-    )
+    found = module._product(x, weight, bias, module._BOTH_BY_CHANCE)
+    expected = module._product_by_formula(x, weight, bias, module._BOTH_BY_CHANCE)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-2)
+    turned = module._product(x.T.contiguous().T, weight.T.contiguous().T, bias, module._BOTH_BY_CHANCE)
+    torch.testing.assert_close(turned, found, rtol=1e-5, atol=1e-3)
 
 
 def test_more_rows_than_32_bits_have_room_for() -> None:
-    x, weight = torch.ones(300_000, 2), torch.ones(3, 2, requires_grad=True)
+    x, weight = torch.ones(600_000, 2), torch.ones(3, 2, requires_grad=True)
     (of_weight,) = torch.autograd.grad(in_bytes(x, weight).sum(), weight)
-    torch.testing.assert_close(of_weight, torch.full((3, 2), 300_000.0))
+    torch.testing.assert_close(of_weight, torch.full((3, 2), 600_000.0))
 
 
 @pytest.mark.parametrize("shape", [(0, 8), (2, 0, 8), (2, 3, 8), (8,)])
@@ -197,12 +201,12 @@ def test_outside_the_block_and_in_other_precisions_nothing_is_rounded() -> None:
 
 def test_gradients_that_are_expanded_turned_negated_or_many() -> None:
     x, weight, bias = problem(6, 16, 8, 10)
-    x.requires_grad_()
+    leaves = x.requires_grad_(), weight.requires_grad_()
     y = in_bytes(x, weight, bias)
-    plain = torch.randn(6, 8)
+    plain = 1e-6 * torch.randn(6, 8)  # as small as gradients are
 
     def back(change: Tensor) -> Tensor:
-        return torch.autograd.grad(y, x, change, retain_graph=True)[0]
+        return torch.cat([part.flatten() for part in torch.autograd.grad(y, leaves, change, retain_graph=True)])
 
     assert back(plain.T.contiguous().T).equal(back(plain))
     assert back(torch._neg_view(plain)).equal(back(-plain))
@@ -212,13 +216,26 @@ def test_gradients_that_are_expanded_turned_negated_or_many() -> None:
     assert back(2 * plain).equal(2 * back(plain))  # a power of two changes no chance
 
 
+@pytest.mark.parametrize("shape", [(16,), (0, 16), (2, 0, 16), (1, 1, 16)])
+def test_gradients_of_one_row_and_of_none(shape: tuple[int, ...]) -> None:
+    x, weight, bias = (
+        torch.randn(shape, requires_grad=True),
+        *(part.requires_grad_() for part in problem(1, 16, 8, 12)[1:]),
+    )
+    for mine, leaf in zip(
+        torch.autograd.grad(in_bytes(x, weight, bias).sum(), (x, weight, bias)), (x, weight, bias), strict=True
+    ):
+        assert mine.shape == leaf.shape
+        exact = torch.autograd.grad(F.linear(x, weight, bias).sum(), leaf)[0]
+        torch.testing.assert_close(mine, exact, rtol=0.05, atol=0.2)
+
+
 @needs_kernels
 def test_what_changes_the_result_in_its_place_costs_no_copies() -> None:
     """As ReLU does: were the result a view of something, all of it would be copied and put together again."""
     x, weight, bias = problem(6, 16, 8, 11)
     y = in_bytes(x.view(2, 3, 16), weight.requires_grad_(), bias).relu_()
     assert not y._is_view()
-    assert "CopySlices" not in str(y.grad_fn)
 
 
 def test_what_is_traced_or_transformed_is_not_rounded() -> None:

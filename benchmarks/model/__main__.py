@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.alternating import KEEP_MEMORY, Contestant, alternate, machine, ratios
 
-ROUNDS = 5
+ROUNDS = 3
 
 
 def main() -> None:

@@ -78,8 +78,9 @@ class _ByteLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight_XD: Tensor, bias_X: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight_XD)
-        # This is not a view of something else: autograd would copy all of it for each change in place.
-        return _product(x, weight_XD, bias_X, _NEAREST)
+        y = _product(x, weight_XD, bias_X, _NEAREST)
+        # A view, as torch's own product gives, could not be changed in place.
+        return y.clone() if y._is_view() else y
 
     @staticmethod
     def backward(ctx: Any, change: Tensor) -> tuple[Tensor | None, ...]:

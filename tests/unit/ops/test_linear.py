@@ -230,12 +230,19 @@ def test_gradients_of_one_row_and_of_none(shape: tuple[int, ...]) -> None:
         torch.testing.assert_close(mine, exact, rtol=0.05, atol=0.2)
 
 
-@needs_kernels
-def test_what_changes_the_result_in_its_place_costs_no_copies() -> None:
+@pytest.mark.parametrize("by_kernel", [pytest.param(True, marks=needs_kernels), False])
+@pytest.mark.parametrize("rows", [6, 0])
+def test_what_changes_the_result_in_its_place_costs_no_copies(
+    rows: int, by_kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As ReLU does: were the result a view of something, all of it would be copied and put together again."""
-    x, weight, bias = problem(6, 16, 8, 11)
-    y = in_bytes(x.view(2, 3, 16), weight.requires_grad_(), bias).relu_()
+    if not by_kernel:
+        monkeypatch.setattr(module, "can_compute", lambda *tensors: False)
+    x, weight, bias = problem(rows, 16, 8, 11)
+    y = in_bytes(x.view(2, rows // 2, 16), weight.requires_grad_(), bias).relu_()
     assert not y._is_view()
+    (of_weight,) = torch.autograd.grad(y.sum(), weight)
+    torch.testing.assert_close(of_weight, (y > 0).float().flatten(0, 1).T @ x, rtol=0.05, atol=0.2)
 
 
 def test_what_is_traced_or_transformed_is_not_rounded() -> None:

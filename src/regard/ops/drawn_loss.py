@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.native import LANES, can_compute, library, threads
-from regard.ops.draws import drawn_words
+from regard.ops.draws import GOLDEN, drawn_words
 from regard.ops.linear import linear
 from regard.ops.loss import ROWS, check_rows, scaled_gradients
 
@@ -154,10 +154,7 @@ def drawn_from(changes_RW: Tensor, words_R: Tensor) -> Tensor:
     they are spread more evenly than if they had been drawn one by one.
     """
     numbers_W = torch.arange(changes_RW.size(1), device=changes_RW.device)
-    chances_RW = (((words_R[:, None] + numbers_W * _GOLDEN_32) & 0xFFFFFFFF) >> 1).to(changes_RW.dtype) * 2.0**-31
+    chances_RW = (((words_R[:, None] + numbers_W * GOLDEN) & 0xFFFFFFFF) >> 1).to(changes_RW.dtype) * 2.0**-31
     sizes_RW = changes_RW.abs()
     left_RW = sizes_RW <= chances_RW * SMALL  # what is not a number is not left out
     return sizes_RW.clamp(min=SMALL).copysign(changes_RW).masked_fill(left_RW, 0.0)
-
-
-_GOLDEN_32 = 0x9E3779B9

@@ -13,6 +13,9 @@ from torch import Tensor
 
 from regard.errors import InputError
 
+GOLDEN = 0x9E3779B9
+"""The golden part of a circle of 2³²: steps of this size spread more evenly than chance would."""
+
 
 @contextmanager
 def dropout_keyed_by(keys_B: Tensor) -> Iterator[None]:

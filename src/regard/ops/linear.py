@@ -14,6 +14,7 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.native import can_compute, has_memory, is_traced, kernels, library, threads
 from regard.ops.derivatives import refuse_second_derivatives
+from regard.ops.draws import GOLDEN
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def linear(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> Tensor
     64 steps on either side of zero, or 127 where the processor has room for them. What goes back to x is computed
     likewise from the gradient, which is rounded up or down by chance, so that it is right on average. In the gradient
     of the weights, a sum over rows, outputs and inputs have scales for each 1,024 rows, and both are rounded by chance:
-    what that adds to its variance is about a hundredth of what comes from the choice of the batch. Chances are
+    what that adds to its variance is at most a hundredth of what comes from the choice of the batch. Chances are
     scrambled from the largest number that a scale is for. Where something traces or transforms the function, nothing is
     rounded.
     """
@@ -135,7 +136,7 @@ def _product(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, rounding: _Rou
 def _product_by_formula(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, rounding: _Rounding) -> Tensor:
     """Round in the same way by torch, and multiply what is rounded in floats."""
     row_steps, weight_steps = (127, 127) if _has_room_for_all_bits() else (63, 64)
-    x_RD = _rounded(_as_rows(x), row_steps, _GOLDEN if rounding.rows_by_chance else None)
+    x_RD = _rounded(_as_rows(x), row_steps, GOLDEN if rounding.rows_by_chance else None)
     weight_XD = _rounded(weight_XD, weight_steps, _PLASTIC if rounding.weights_by_chance else None)
     return F.linear(x_RD.view(x.shape), weight_XD, bias_X)
 
@@ -158,8 +159,8 @@ def _has_room_for_all_bits() -> bool:
     return found is not None and found.regard_level() == 2
 
 
-_GOLDEN, _PLASTIC = 0x9E3779B9, 0xC13FA9A9
-"""How far it is from one chance of a row, or of a weight, to the next: parts of a circle of 2³²."""
+_PLASTIC = 0xC13FA9A9
+"""How far it is from one chance of a weight to the next, as `GOLDEN` is for rows: the two do not go together."""
 
 
 def _chances(largest_R1: Tensor, D: int, step: int) -> Tensor:

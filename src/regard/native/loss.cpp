@@ -15,13 +15,16 @@ namespace {
 
 constexpr int64_t kWorthAThread = 20'000;  // logits; for fewer, waking a thread up costs more than it saves
 
-// Eight logits from w on of W, and what can never be for those beyond.
-REGARD_AVX2 inline __m256 logits_at(const float* logits, int64_t w, int64_t W) {
-  if (w + 8 <= W) return _mm256_loadu_ps(logits + w);
+// Eight numbers from w on of W; those beyond are zero unless given.
+REGARD_AVX2 inline __m256 eight_at(const float* row, int64_t w, int64_t W, float beyond = 0.0f) {
+  if (w + 8 <= W) return _mm256_loadu_ps(row + w);
   alignas(32) float some[8];
-  for (int64_t i = 0; i < 8; ++i) some[i] = w + i < W ? logits[w + i] : kNothing;
+  for (int64_t i = 0; i < 8; ++i) some[i] = w + i < W ? row[w + i] : beyond;
   return _mm256_load_ps(some);
 }
+
+// Eight logits, and what can never be for those beyond.
+REGARD_AVX2 inline __m256 logits_at(const float* logits, int64_t w, int64_t W) { return eight_at(logits, w, W, kNothing); }
 
 REGARD_AVX2 inline void put(__m256 values, float* row, int64_t w, int64_t W) {
   if (w + 8 <= W) return _mm256_storeu_ps(row + w, values);
@@ -62,7 +65,7 @@ REGARD_AVX2 float surprise(float* row, int64_t W, int64_t label, float smoothing
   const float given = row[label];
   const Total total = exponentials(row, W);
   const __m256 inverse = _mm256_set1_ps(1.0f / total.sum);
-  for (int64_t w = 0; w < W; w += 8) put(_mm256_mul_ps(logits_at(row, w, W), inverse), row, w, W);
+  for (int64_t w = 0; w < W; w += 8) put(_mm256_mul_ps(eight_at(row, w, W), inverse), row, w, W);
   row[label] -= 1.0f - smoothing;
   return surprise_at(given, total, smoothing);
 }
@@ -73,47 +76,92 @@ struct Change {
   float size;
 };
 
-// The layout is that of `_Drawing` in `ops/drawn_loss.py`.
+// The layout is that of `_Drawing` in `ops/drawn_loss.py`. There are P passes, one or two, each of R rows, one behind the
+// other.
 struct Drawing {
-  int64_t R, W, D;
-  float* logits;          // R × W; what is in them is lost
+  int64_t P, R, W, D;
+  float* logits;          // P × R × W; what is in them is lost
   const int64_t* labels;  // R
-  const int64_t* starts;  // R random words
-  const float* states;    // R × D
+  const int64_t* starts;  // P × R random words
+  const float* states;    // P × R × D
   const float* weight;    // W × D
-  float smoothing, small;
-  float* surprises;        // R: -log p + ε · z of each label
-  float* state_gradient;   // R × D
+  float smoothing, small, agreement;
+  float* losses;           // R: the loss of each row, but for the mean of its logits
+  float* state_gradient;   // P × R × D
   float* weight_gradient;  // W × D, to which is added
   float* bias_gradient;    // W, likewise, or null
 };
 
-// Draw from g = softmax(z) - q, q the smoothed label: what is smaller than `small` is kept with the chance |g| / small, and
-// then as large as that. The random numbers of a row go round a circle in golden steps from a random start: each by itself
-// is as good as any, and together they are spread more evenly than chance would have them. Gives how many are kept.
-REGARD_AVX2 int64_t draw(const Drawing& d, int64_t r, Change* changes) {
-  constexpr uint32_t kGolden = 0x9E3779B9u;
-  float* row = d.logits + r * d.W;
-  const int64_t label = d.labels[r];
+// The gradient of a row is what is in its place by now, times `scale`, less `shift`.
+struct Gradient {
+  float scale, shift;
+};
+
+// The loss of one row, and g = softmax(z) - q, q the smoothed label.
+float change_of_one(const Drawing& d, float* row, int64_t label, Gradient& gradient) {
   const float given = row[label];
   const Total total = exponentials(row, d.W);
-  d.surprises[r] = surprise_at(given, total, d.smoothing);
   row[label] -= (1.0f - d.smoothing) * total.sum;
-  const __m256 inverse = _mm256_set1_ps(1.0f / total.sum), uniform = _mm256_set1_ps(d.smoothing / d.W);
-  const __m256 sign = _mm256_set1_ps(-0.0f), small = _mm256_set1_ps(d.small);
-  const __m256 to_chance = _mm256_set1_ps(2147483648.0f / d.small), most = _mm256_set1_ps(2147483520.0f);
+  gradient = {1.0f / total.sum, d.smoothing / d.W};
+  return surprise_at(given, total, d.smoothing);
+}
+
+// The same for two passes that are to agree. Each has half of the loss and of g; beside it, with d = log P₁ - log P₂, there
+// is α/4 · Σ (P₁ - P₂) · d, whose gradient is α/4 · (P₁ · (d - Σ P₁ d) + P₁ - P₂) for the first logits and
+// α/4 · (P₂ · (Σ P₂ d - d) + P₂ - P₁) for the second. `apart` is room for a row.
+REGARD_AVX2 float change_of_two(const Drawing& d, float* one, float* two, int64_t label, float* apart, Gradient& gradient) {
+  const float given = one[label], other_given = two[label];
+  for (int64_t w = 0; w < d.W; w += 8)
+    put(_mm256_sub_ps(eight_at(one, w, d.W), eight_at(two, w, d.W)), apart, w, d.W);
+  const Total total = exponentials(one, d.W), other = exponentials(two, d.W);
+  __m256 sums = _mm256_setzero_ps(), other_sums = _mm256_setzero_ps();
+  for (int64_t w = 0; w < d.W; w += 8) {
+    const __m256 x = eight_at(apart, w, d.W);
+    sums = _mm256_fmadd_ps(eight_at(one, w, d.W), x, sums);
+    other_sums = _mm256_fmadd_ps(eight_at(two, w, d.W), x, other_sums);
+  }
+  // The means are those of z₁ - z₂; d is less by a constant, which falls out.
+  const float mean = sum_of(sums) / total.sum, other_mean = sum_of(other_sums) / other.sum;
+  const float force = d.agreement / 4;
+  const __m256 inverse = _mm256_set1_ps(1.0f / total.sum), other_inverse = _mm256_set1_ps(1.0f / other.sum);
+  const __m256 means = _mm256_set1_ps(mean), other_means = _mm256_set1_ps(other_mean);
+  const __m256 forces = _mm256_set1_ps(force), half = _mm256_set1_ps(0.5f);
+  for (int64_t w = 0; w < d.W; w += 8) {
+    const __m256 x = eight_at(apart, w, d.W);
+    const __m256 p = _mm256_mul_ps(eight_at(one, w, d.W), inverse);
+    const __m256 q = _mm256_mul_ps(eight_at(two, w, d.W), other_inverse);
+    const __m256 change = _mm256_sub_ps(p, q);
+    const __m256 pull = _mm256_fmadd_ps(p, _mm256_sub_ps(x, means), change);
+    const __m256 other_pull = _mm256_fmadd_ps(q, _mm256_sub_ps(x, other_means), change);
+    put(_mm256_fmadd_ps(forces, pull, _mm256_mul_ps(half, p)), one, w, d.W);
+    put(_mm256_fnmadd_ps(forces, other_pull, _mm256_mul_ps(half, q)), two, w, d.W);
+  }
+  for (float* row : {one, two}) row[label] -= (1.0f - d.smoothing) / 2;
+  gradient = {1.0f, d.smoothing / d.W / 2};
+  const float surprises = surprise_at(given, total, d.smoothing) + surprise_at(other_given, other, d.smoothing);
+  return surprises / 2 + force * (mean - other_mean);
+}
+
+// Draw from the gradient of a row: what is smaller than `small` is kept with the chance |g| / small, and then as large as
+// that. The random numbers of a row go round a circle in golden steps from a random start: each by itself is as good as any,
+// and together they are spread more evenly than chance would have them. Gives how many are kept.
+REGARD_AVX2 int64_t draw(const float* row, const Gradient& gradient, int64_t W, int64_t start, float least, Change* changes) {
+  constexpr uint32_t kGolden = 0x9E3779B9u;
+  const __m256 scale = _mm256_set1_ps(gradient.scale), shift = _mm256_set1_ps(gradient.shift);
+  const __m256 sign = _mm256_set1_ps(-0.0f), small = _mm256_set1_ps(least);
+  const __m256 to_chance = _mm256_set1_ps(2147483648.0f / least), most = _mm256_set1_ps(2147483520.0f);
   __m256i chance = _mm256_add_epi32(
-      _mm256_set1_epi32(static_cast<int32_t>(d.starts[r])),
+      _mm256_set1_epi32(static_cast<int32_t>(start)),
       _mm256_mullo_epi32(_mm256_set1_epi32(static_cast<int32_t>(kGolden)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)));
   const __m256i onward = _mm256_set1_epi32(static_cast<int32_t>(8 * kGolden));
   int64_t count = 0;
-  for (int64_t w = 0; w < d.W; w += 8, chance = _mm256_add_epi32(chance, onward)) {
-    const __m256 g = _mm256_sub_ps(_mm256_mul_ps(logits_at(row, w, d.W), inverse), uniform);
+  for (int64_t w = 0; w < W; w += 8, chance = _mm256_add_epi32(chance, onward)) {
+    const __m256 g = _mm256_sub_ps(_mm256_mul_ps(eight_at(row, w, W), scale), shift);
     const __m256 size = _mm256_andnot_ps(sign, g);
     const __m256i limit = _mm256_cvttps_epi32(_mm256_min_ps(_mm256_mul_ps(size, to_chance), most));
     const __m256 lucky = _mm256_castsi256_ps(_mm256_cmpgt_epi32(limit, _mm256_srli_epi32(chance, 1)));
     int mask = _mm256_movemask_ps(_mm256_or_ps(lucky, _mm256_cmp_ps(size, small, _CMP_NLT_UQ)));
-    if (w + 8 > d.W) mask &= (1 << (d.W - w)) - 1;
+    if (w + 8 > W) mask &= (1 << (W - w)) - 1;
     if (!mask) continue;
     alignas(32) float sizes[8];
     // Of the two, what is not a number stays so if it is the second.
@@ -147,9 +195,9 @@ REGARD_AVX2 void gather(const Change* changes, int64_t count, const float* weigh
   for (int64_t c = 0; c < count; ++c) add(y + d, weight + changes[c].word * D + d, changes[c].size, D - d);
 }
 
-// What was drawn for some rows, one list behind the other, each in the order of its words.
+// What was drawn for some rows of a pass, one list behind the other, each in the order of its words.
 struct Drawn {
-  int64_t first;
+  int64_t first = 0;  // row, of those of all passes
   std::vector<Change> changes;
   std::vector<int64_t> ends{0};  // of the lists of rows first, first + 1, …
 };
@@ -190,17 +238,26 @@ void scatter(const Drawing& d, const std::vector<Drawn>& drawn, int32_t first, i
 }
 
 void drawn_loss(const Drawing& d, int64_t threads) {
-  threads = std::max<int64_t>(1, std::min(threads, d.R * d.W / kWorthAThread));
-  std::vector<Drawn> drawn(threads);
+  threads = std::max<int64_t>(1, std::min(threads, d.P * d.R * d.W / kWorthAThread));
+  std::vector<Drawn> drawn(d.P * threads);  // pass by pass, so that a word's rows come in the same order for any threads
   in_parts(threads, threads, [&](int64_t t, int64_t) {
-    Drawn& mine = drawn[t];
-    mine.first = d.R * t / threads;
     const std::unique_ptr<Change[]> room(new Change[d.W]);
-    for (int64_t r = mine.first; r < d.R * (t + 1) / threads; ++r) {
-      const int64_t count = draw(d, r, room.get());
-      gather(room.get(), count, d.weight, d.D, d.state_gradient + r * d.D);
-      mine.changes.insert(mine.changes.end(), room.get(), room.get() + count);
-      mine.ends.push_back(static_cast<int64_t>(mine.changes.size()));
+    std::vector<float> apart(d.P == 1 ? 0 : d.W);
+    const int64_t first = d.R * t / threads, last = d.R * (t + 1) / threads;
+    for (int64_t p = 0; p < d.P; ++p) drawn[p * threads + t].first = p * d.R + first;
+    for (int64_t r = first; r < last; ++r) {
+      float *one = d.logits + r * d.W, *two = one + d.R * d.W;
+      Gradient gradient;
+      d.losses[r] = d.P == 1 ? change_of_one(d, one, d.labels[r], gradient)
+                             : change_of_two(d, one, two, d.labels[r], apart.data(), gradient);
+      for (int64_t p = 0; p < d.P; ++p) {
+        const int64_t row = p * d.R + r;
+        const int64_t count = draw(d.logits + row * d.W, gradient, d.W, d.starts[row], d.small, room.get());
+        gather(room.get(), count, d.weight, d.D, d.state_gradient + row * d.D);
+        Drawn& mine = drawn[p * threads + t];
+        mine.changes.insert(mine.changes.end(), room.get(), room.get() + count);
+        mine.ends.push_back(static_cast<int64_t>(mine.changes.size()));
+      }
     }
   }, &share_with_team);
   const std::vector<int32_t> parts = cuts(drawn, d.W, threads);

@@ -17,12 +17,14 @@ A tensor's shape is in its name, one letter an axis, the same letters in the who
 | W      | vocabulary                          | Vocab        |
 | L      | layers                              |              |
 | C      | block of positions                  |              |
+| P      | passes over the same rows           |              |
 
 So `weights_BHTS` says for each sentence, head and query how much it attends to each key.
 """
 
 from regard.ops.add_norm import add_and_norm as add_and_norm
 from regard.ops.attention import attention as attention
+from regard.ops.drawn_loss import drawn_agreement as drawn_agreement
 from regard.ops.drawn_loss import drawn_cross_entropy as drawn_cross_entropy
 from regard.ops.dropout import applied_rate as applied_rate
 from regard.ops.dropout import byte_rate as byte_rate

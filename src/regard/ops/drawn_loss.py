@@ -1,4 +1,4 @@
-"""The loss of the training recipe with a gradient of which small elements are drawn."""
+"""The losses of training with a gradient of which small elements are drawn."""
 
 import ctypes
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.errors import InputError
 from regard.native import LANES, can_compute, library, threads
 from regard.ops.draws import GOLDEN, drawn_words
 from regard.ops.linear import linear
@@ -37,114 +38,176 @@ def drawn_cross_entropy(
     What is drawn for a row is keyed as dropout is: inside `dropout_keyed_by`, `keys_of_positions` says which is which.
     """
     check_rows(states_RD, weight_WD, labels_R, bias_W, smoothing)
-    words_R = drawn_words(states_RD.detach())
-    total: Tensor = _DrawnCrossEntropy.apply(states_RD, weight_WD, bias_W, labels_R, words_R, smoothing)  # type: ignore[no-untyped-call]
+    return _drawn_loss([states_RD], weight_WD, labels_R, bias_W, smoothing, agreement=0.0)
+
+
+def drawn_agreement(
+    first_RD: Tensor,
+    second_RD: Tensor,
+    weight_WD: Tensor,
+    labels_R: Tensor,
+    *,
+    bias_W: Tensor | None = None,
+    smoothing: float = 0.1,
+    agreement: float = 1.0,
+) -> Tensor:
+    """Give the loss of two passes that are to agree, R-Drop's, with a gradient that is drawn likewise.
+
+        ½ (CE₁ + CE₂) + α/4 · (KL(P₁‖P₂) + KL(P₂‖P₁))
+
+    >>> from regard.ops import linear_cross_entropy
+    >>> states, weight, labels = torch.randn(5, 8), torch.randn(9, 8), torch.randint(9, (5,))
+    >>> same = drawn_agreement(states, states, weight, labels)  # they agree already
+    >>> torch.allclose(same, linear_cross_entropy(states, weight, labels), atol=1e-4)
+    True
+
+    `agreement` is α. See `training/losses.py` for where the two come from.
+    """
+    if first_RD.shape != second_RD.shape:
+        raise InputError(f"passes of shapes {tuple(first_RD.shape)} and {tuple(second_RD.shape)} have other rows")
+    if not agreement >= 0.0:
+        raise InputError(f"agreement is {agreement}; it must be at least 0")
+    check_rows(first_RD, weight_WD, labels_R, bias_W, smoothing)
+    return _drawn_loss([first_RD, second_RD], weight_WD, labels_R, bias_W, smoothing, agreement)
+
+
+def _drawn_loss(
+    passes: list[Tensor],
+    weight_WD: Tensor,
+    labels_R: Tensor,
+    bias_W: Tensor | None,
+    smoothing: float,
+    agreement: float,
+) -> Tensor:
+    words_PR = torch.stack([drawn_words(states_RD.detach()) for states_RD in passes])
+    total: Tensor = _DrawnLoss.apply(  # type: ignore[no-untyped-call]
+        torch.stack(passes), weight_WD, bias_W, labels_R, words_PR, smoothing, agreement
+    )
     return total
 
 
 class _Drawing(ctypes.Structure):
     _fields_ = (
-        *((name, ctypes.c_int64) for name in "RWD"),
+        *((name, ctypes.c_int64) for name in "PRWD"),
         *((name, ctypes.c_void_p) for name in ("logits", "labels", "starts", "states", "weight")),
-        *((name, ctypes.c_float) for name in ("smoothing", "small")),
-        *((name, ctypes.c_void_p) for name in ("surprises", "state_gradient", "weight_gradient", "bias_gradient")),
+        *((name, ctypes.c_float) for name in ("smoothing", "small", "agreement")),
+        *((name, ctypes.c_void_p) for name in ("losses", "state_gradient", "weight_gradient", "bias_gradient")),
     )
 
 
-class _DrawnCrossEntropy(torch.autograd.Function):
+class _DrawnLoss(torch.autograd.Function):
+    """Of P passes, one or two; their rows go together, some at a time."""
+
     @staticmethod
     def forward(
         ctx: Any,
-        states_RD: Tensor,
+        states_PRD: Tensor,
         weight_WD: Tensor,
         bias_W: Tensor | None,
         labels_R: Tensor,
-        words_R: Tensor,
+        words_PR: Tensor,
         smoothing: float,
+        agreement: float,
     ) -> Tensor:
-        states, weight = states_RD.detach().to(weight_WD.dtype).contiguous(), weight_WD.detach()
+        states, weight = states_PRD.detach().to(weight_WD.dtype), weight_WD.detach()
+        bias = None if bias_W is None else bias_W.detach()
+        P, R = words_PR.shape
         wide = torch.promote_types(weight.dtype, torch.float32)
-        gradients = (
-            torch.empty_like(states),
-            torch.zeros_like(weight),
-            None if bias_W is None else torch.zeros_like(bias_W),
-        )
-        labels_R = labels_R.long().contiguous()
+        of_states = torch.empty_like(states, memory_format=torch.contiguous_format)
+        of_weights = torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
+        labels_R = labels_R.long()
         total = states.new_zeros((), dtype=wide)
-        for start in range(0, labels_R.size(0), ROWS):
-            rows = slice(start, start + ROWS)
-            logits_RW = linear(states[rows], weight, None if bias_W is None else bias_W.detach())
-            of_rows = (gradients[0][rows], *gradients[1:])
-            draw = _by_kernel if _can_draw(logits_RW, states, weight, bias_W) else _by_formula
-            total += draw(logits_RW.to(wide), labels_R[rows], words_R[rows], states[rows], weight, smoothing, of_rows)
-        total -= smoothing / weight.size(0) * (states.sum(0) @ weight.sum(0)).to(wide)
-        if bias_W is not None:
-            total -= smoothing / weight.size(0) * labels_R.size(0) * bias_W.detach().sum()
-        ctx.save_for_backward(*gradients)
-        ctx.state_type = states_RD.dtype
+        for start in range(0, R, ROWS // P):
+            rows = slice(start, start + ROWS // P)
+            some = states[:, rows].contiguous()
+            logits_PRW = linear(some, weight, bias)
+            draw = _by_kernel if _can_draw(logits_PRW, some, weight, bias) else _by_formula
+            of_some = torch.empty_like(some)
+            total += draw(
+                *(logits_PRW.to(wide), labels_R[rows], words_PR[:, rows], some, weight),
+                *(smoothing, agreement, (of_some, *of_weights)),
+            )
+            of_states[:, rows] = of_some
+        # The uniform part of the labels looks at the mean of all logits, which takes no logits.
+        total -= smoothing / weight.size(0) / P * (states.sum((0, 1)) @ weight.sum(0)).to(wide)
+        if bias is not None:
+            total -= smoothing / weight.size(0) * R * bias.sum()
+        ctx.save_for_backward(of_states, *of_weights)
+        ctx.state_type = states_PRD.dtype
         return total
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
-        return *scaled_gradients(ctx, outer[0], "drawn_cross_entropy"), None, None, None
+        return *scaled_gradients(ctx, outer[0], "a drawn loss"), None, None, None, None
 
 
 _Gradients = tuple[Tensor, Tensor, Tensor | None]
 """Where the gradients go for states, weight and bias; to the last two they are added."""
 
 
-def _can_draw(logits_RW: Tensor, states_RD: Tensor, weight_WD: Tensor, bias_W: Tensor | None) -> bool:
-    tensors = [states_RD, weight_WD, *([] if bias_W is None else [bias_W])]
+def _can_draw(logits_PRW: Tensor, states_PRD: Tensor, weight_WD: Tensor, bias_W: Tensor | None) -> bool:
+    tensors = [states_PRD, weight_WD, *([] if bias_W is None else [bias_W])]
     return (
-        logits_RW.numel() > 0
-        and states_RD.size(1) % LANES == 0
+        logits_PRW.numel() > 0
+        and states_PRD.size(-1) % LANES == 0
         and can_compute(*tensors)
         and all(tensor.is_contiguous() for tensor in tensors)
     )
 
 
 def _by_kernel(
-    logits_RW: Tensor,
+    logits_PRW: Tensor,
     labels_R: Tensor,
-    words_R: Tensor,
-    states_RD: Tensor,
+    words_PR: Tensor,
+    states_PRD: Tensor,
     weight_WD: Tensor,
     smoothing: float,
+    agreement: float,
     gradients: _Gradients,
 ) -> Tensor:
-    surprises_R = torch.empty(labels_R.size(0), dtype=torch.float32, device="cpu")
-    logits_RW, words_R = logits_RW.contiguous(), words_R.contiguous()
+    losses_R = torch.empty(labels_R.size(0), dtype=torch.float32, device="cpu")
+    read = [x.contiguous() for x in (logits_PRW, labels_R, words_PR, states_PRD, weight_WD)]
     drawing = _Drawing(
-        *(*logits_RW.shape, states_RD.size(1)),
-        *(x.data_ptr() for x in (logits_RW, labels_R, words_R, states_RD, weight_WD)),
-        *(smoothing, SMALL),
-        *(None if x is None else x.data_ptr() for x in (surprises_R, *gradients)),
+        *(*logits_PRW.shape, states_PRD.size(-1)),
+        *(x.data_ptr() for x in read),
+        *(smoothing, SMALL, agreement),
+        *(None if x is None else x.data_ptr() for x in (losses_R, *gradients)),
     )
     library().regard_drawn_loss(ctypes.byref(drawing), threads())
-    return surprises_R.sum()
+    return losses_R.sum()
 
 
 def _by_formula(
-    logits_RW: Tensor,
+    logits_PRW: Tensor,
     labels_R: Tensor,
-    words_R: Tensor,
-    states_RD: Tensor,
+    words_PR: Tensor,
+    states_PRD: Tensor,
     weight_WD: Tensor,
     smoothing: float,
+    agreement: float,
     gradients: _Gradients,
 ) -> Tensor:
     """Draw the same by torch alone, and multiply with everything that was not kept, too."""
-    at = labels_R[:, None]
-    W = logits_RW.size(1)
-    change_RW = logits_RW.softmax(-1).sub_(smoothing / W)
-    change_RW.scatter_add_(1, at, change_RW.new_full(at.shape, smoothing - 1.0))
-    change_RW = drawn_from(change_RW, words_R).to(weight_WD.dtype)
-    gradients[0].copy_(change_RW @ weight_WD)
-    gradients[1].addmm_(change_RW.T, states_RD)
+    P, R, W = logits_PRW.shape
+    at = labels_R.expand(P, R)[..., None]
+    logs_PRW = logits_PRW.log_softmax(-1)
+    chances_PRW = logs_PRW.exp()
+    total = (smoothing * logits_PRW.gather(-1, at) - logs_PRW.gather(-1, at)).sum() / P
+    change_PRW = chances_PRW - smoothing / W
+    change_PRW.scatter_add_(-1, at, change_PRW.new_full(at.shape, smoothing - 1.0)).div_(P)
+    if P == 2:
+        apart_RW, moved_RW = logs_PRW[0] - logs_PRW[1], chances_PRW[0] - chances_PRW[1]
+        total += agreement / 4 * (moved_RW * apart_RW).sum()
+        means_PR1 = (chances_PRW * apart_RW).sum(-1, keepdim=True)
+        pulls_PRW = chances_PRW * (apart_RW - means_PR1) + moved_RW
+        change_PRW[0].add_(pulls_PRW[0], alpha=agreement / 4)
+        change_PRW[1].sub_(pulls_PRW[1], alpha=agreement / 4)
+    change_NW = drawn_from(change_PRW.flatten(0, 1), words_PR.flatten()).to(weight_WD.dtype)
+    gradients[0].copy_((change_NW @ weight_WD).view_as(states_PRD))
+    gradients[1].addmm_(change_NW.T, states_PRD.flatten(0, 1))
     if gradients[2] is not None:
-        gradients[2].add_(change_RW.sum(0))
-    given = logits_RW.gather(1, at)
-    return (logits_RW.logsumexp(-1, keepdim=True) - (1.0 - smoothing) * given).sum()
+        gradients[2].add_(change_NW.sum(0))
+    return total
 
 
 def drawn_from(changes_RW: Tensor, words_R: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.model import Transformer
-from regard.ops import drawn_cross_entropy, linear_cross_entropy
+from regard.ops import drawn_agreement, drawn_cross_entropy, linear_cross_entropy
 from regard.ops.draws import keys_of_positions
 from regard.training.examples import Batch
 from regard.training.recipe import Training
@@ -33,22 +33,26 @@ def cross_entropy(smoothing: float = 0.1, pad_id: int = 0, *, drawn: bool = Fals
     return loss
 
 
-def r_drop(alpha: float, smoothing: float = 0.1, pad_id: int = 0) -> Loss:
+def r_drop(alpha: float, smoothing: float = 0.1, pad_id: int = 0, *, drawn: bool = False) -> Loss:
     """Make R-Drop's loss (Liang et al. 2021): two passes, other units dropped in each, that are to agree.
 
         ½ (CE₁ + CE₂) + α/4 · (KL(P₁‖P₂) + KL(P₂‖P₁))
 
-    The mean of the two cross-entropies, where the paper has their sum: so a rate that suits one pass suits two.
+    The mean of the two cross-entropies, where the paper has their sum: so a rate that suits one pass suits two. Its
+    gradient may be `drawn`, too.
     """
 
     def loss(model: Transformer, batch: Batch) -> Tensor:
         real_BT = batch.labels_BT != pad_id
-        first_RW, second_RW = (
-            model.logits(model.real_states(batch.source_BS, batch.target_BT, real_BT)) for _ in range(2)
-        )
-        summed: Tensor = _TwoPasses.apply(  # type: ignore[no-untyped-call]
-            first_RW, second_RW, batch.labels_BT[real_BT], smoothing, alpha
-        )
+        first_RD, second_RD = (model.real_states(batch.source_BS, batch.target_BT, real_BT) for _ in range(2))
+        labels_R, weight_WD, bias_W = batch.labels_BT[real_BT], model.output.weight, model.output.bias
+        if drawn:
+            with keys_of_positions(*real_BT.nonzero(as_tuple=True)):
+                return drawn_agreement(
+                    first_RD, second_RD, weight_WD, labels_R, bias_W=bias_W, smoothing=smoothing, agreement=alpha
+                )
+        first_RW, second_RW = model.logits(first_RD), model.logits(second_RD)
+        summed: Tensor = _TwoPasses.apply(first_RW, second_RW, labels_R, smoothing, alpha)  # type: ignore[no-untyped-call]
         return summed
 
     return loss
@@ -56,9 +60,10 @@ def r_drop(alpha: float, smoothing: float = 0.1, pad_id: int = 0) -> Loss:
 
 def loss_of(training: Training) -> Loss:
     """Give the loss that a run's settings ask for."""
+    drawn = training.softmax_gradient == "drawn"
     if training.r_drop > 0.0:
-        return r_drop(training.r_drop, training.label_smoothing)
-    return cross_entropy(training.label_smoothing, drawn=training.softmax_gradient == "drawn")
+        return r_drop(training.r_drop, training.label_smoothing, drawn=drawn)
+    return cross_entropy(training.label_smoothing, drawn=drawn)
 
 
 class _TwoPasses(torch.autograd.Function):

@@ -100,7 +100,7 @@ class Training(Config):
     label_smoothing: Share = 0.1
     softmax_gradient: Literal["exact", "drawn"] = "exact"
     """Whether all elements of the gradient for the logits are computed with, or of the small ones a few are drawn, so
-    that they are right on average: faster where the vocabulary is large for the width of the model. R-Drop's is exact.
+    that they are right on average: faster where the vocabulary is large for the width of the model.
     """
     r_drop: Annotated[float, Field(ge=0.0)] = 0.0
     """How much two passes with other units dropped must agree (R-Drop's α); 0 makes one pass only."""

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from regard import Transformer, TransformerConfig, label_smoothed_cross_entropy
+from regard.ops.draws import dropout_keyed_by
 from regard.training.examples import Batch
 from regard.training.losses import cross_entropy, r_drop
 
@@ -68,6 +69,20 @@ def test_r_drop_is_its_formula(rows: int) -> None:
         torch.autograd.grad(3 * found, logits), torch.autograd.grad(3 * expected, logits), strict=True
     ):
         torch.testing.assert_close(mine, theirs)
+
+
+def test_a_drawn_r_drop_is_the_same_loss() -> None:
+    config = TransformerConfig.preset("tiny", vocab_size=30, d_model=16, d_ff=16, output_bias=True)
+    model = Transformer(config).double()
+    labels = torch.randint(1, 30, (5, 6))
+    labels[2, 3:] = 0
+    batch = Batch(torch.randint(1, 30, (5, 4)), torch.randint(1, 30, (5, 6)), labels, torch.arange(5), 27)
+    found = []
+    for drawn in (False, True):
+        with dropout_keyed_by(torch.arange(5)):  # so that both drop the same
+            found.append(r_drop(5.0, drawn=drawn)(model, batch))
+    torch.testing.assert_close(*found)
+    assert not found[0].isclose(r_drop(4.0)(model, batch))
 
 
 def test_passes_that_agree_cost_the_cross_entropy_alone() -> None:

@@ -1,3 +1,5 @@
+from collections import Counter
+
 import pytest
 
 from regard import InputError
@@ -39,6 +41,24 @@ def test_the_cut_depends_on_seed_epoch_and_example_alone(tokenizer: Tokenizer) -
     again = SubwordDropout(tokenizer, 0.3, seed=1)
     again.cut(numbers, epoch=5, example=9)
     assert tuple(again.cut(numbers, epoch=1, example=0)) == cuts[1, 1, 0]
+
+
+def test_merges_are_left_out_at_the_rate() -> None:
+    """Of ▁ a b with the merges a+b and ▁+ab: both are made, the first alone, or none."""
+    tokenizer = Tokenizer.train(["ab"] * 9, vocab_size=400)
+    assert tokenizer.merges == [("a", "b"), ("▁", "ab")]
+    dropout, numbers, tries = SubwordDropout(tokenizer, 0.3, seed=3), tokenizer.encode("ab"), 4000
+    pieces = Counter(len(dropout.cut(numbers, epoch=0, example=example)) for example in range(tries))
+    for count, chance in ((1, 0.7 * 0.7), (2, 0.7 * 0.3), (3, 0.3)):
+        assert pieces[count] / tries == pytest.approx(chance, abs=4 * (chance * (1 - chance) / tries) ** 0.5)
+
+
+def test_a_pair_that_was_learned_later_is_merged_where_the_first_is_left_out() -> None:
+    tokenizer = Tokenizer.train(["ab"] * 9 + ["bc"] * 5 + ["abc"], vocab_size=400)
+    assert {("a", "b"), ("b", "c")} <= set(tokenizer.merges)
+    dropout, numbers = SubwordDropout(tokenizer, 0.5, seed=3), tokenizer.encode("abc")
+    cuts = {" ".join(map(tokenizer.token, dropout.cut(numbers, epoch=0, example=n))) for n in range(200)}
+    assert {"▁ a bc", "▁ ab c", "▁ a b c"} <= cuts
 
 
 def test_bad_arguments_are_told(tokenizer: Tokenizer) -> None:

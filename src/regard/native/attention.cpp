@@ -60,7 +60,7 @@ struct Gradients {
 
 // Room for one thread, which grows to what is needed and is used again.
 struct Room {
-  std::vector<float> keys, values, weights, changes, mask;
+  std::vector<float> keys, values, weights, changes, mask, key_rows, value_rows, query_rows, change_rows;
 };
 
 // C (+)= A · B for R rows and 8 · C columns: A's numbers lie `row` and `column` apart.
@@ -109,13 +109,46 @@ REGARD_AVX2 void product(const float* a, int64_t row, int64_t column, const floa
   }
 }
 
-// The columns of S rows as rows, filled up to `wide` with zeros.
-void transpose(const float* rows, int64_t row, int64_t S, int64_t X, int64_t wide, float* columns) {
-  for (int64_t x = 0; x < X; ++x) {
-    float* column = columns + x * wide;
-    for (int64_t s = 0; s < S; ++s) column[s] = rows[s * row + x];
-    std::fill(column + S, column + wide, 0.0f);
+// Eight columns of eight rows as rows.
+REGARD_AVX2 inline void transpose_eight(const __m256 (&rows)[8], float* columns, int64_t wide) {
+  __m256 pairs[8], fours[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+    pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
   }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4)
+#pragma GCC unroll 2
+    for (int n = 0; n < 2; ++n) {
+      fours[i + 2 * n] = _mm256_shuffle_ps(pairs[i + n], pairs[i + n + 2], 0x44);
+      fours[i + 2 * n + 1] = _mm256_shuffle_ps(pairs[i + n], pairs[i + n + 2], 0xEE);
+    }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    _mm256_storeu_ps(columns + i * wide, _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20));
+    _mm256_storeu_ps(columns + (i + 4) * wide, _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31));
+  }
+}
+
+// The X columns of S rows as rows, filled up to `wide` with zeros; X and `wide` are multiples of 8.
+REGARD_AVX2 void transpose(const float* rows, int64_t row, int64_t S, int64_t X, int64_t wide, float* columns) {
+  for (int64_t s = 0; s < wide; s += 8)
+    for (int64_t x = 0; x < X; x += 8) {
+      __m256 eight[8];
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i)
+        eight[i] = s + i < S ? _mm256_loadu_ps(rows + (s + i) * row + x) : _mm256_setzero_ps();
+      transpose_eight(eight, columns + x * wide + s, wide);
+    }
+}
+
+// S rows of X numbers close together. Where they are they may lie a power of two apart, and then only a few of them have
+// room in the nearest cache at a time.
+const float* together(const float* rows, int64_t row, int64_t S, int64_t X, std::vector<float>& room) {
+  float* close = at_least(room, S * X);
+  for (int64_t s = 0; s < S; ++s) std::copy(rows + s * row, rows + s * row + X, close + s * X);
+  return close;
 }
 
 int64_t rounded(int64_t S) { return (S + 7) / 8 * 8; }
@@ -181,12 +214,13 @@ REGARD_AVX2 void forward(const Attention& a, const Sentence& at, int64_t g, Room
   const float* mask = mask_of(a, at, room);
   float* keys = at_least(room.keys, a.K * wide);
   transpose(a.key.of(b, key_at, g), a.key.row, S, a.K, wide, keys);
+  const float* value = together(a.value.of(b, key_at, g), a.value.row, S, a.V, room.value_rows);
   float* weights = at_least(room.weights, T * wide);
   for (int64_t h = g * shared; h < (g + 1) * shared; ++h) {
     product(a.query.of(b, query_at, h), a.query.row, 1, keys, wide, T, a.K, wide, weights, wide);
     for (int64_t t = 0; t < T; ++t) softmax(a, mask, t, wide, weights + t * wide, a.totals_of(at, t, h));
     float* output = a.output.of(b, query_at, h);
-    product(weights, wide, 1, a.value.of(b, key_at, g), a.value.row, T, S, a.V, output, a.output.row);
+    product(weights, wide, 1, value, a.V, T, S, a.V, output, a.output.row);
   }
 }
 
@@ -207,27 +241,27 @@ REGARD_AVX2 void backward(const Attention& a, const Gradients& d, const Sentence
   const auto [b, query_at, key_at, T, S] = at;
   const int64_t wide = rounded(S), shared = a.H / a.G;
   const float* mask = mask_of(a, at, room);
-  const float* key = a.key.of(b, key_at, g);
+  const float* key = together(a.key.of(b, key_at, g), a.key.row, S, a.K, room.key_rows);
   float* keys = at_least(room.keys, a.K * wide);
   float* values = at_least(room.values, a.V * wide);
-  transpose(key, a.key.row, S, a.K, wide, keys);
+  transpose(key, a.K, S, a.K, wide, keys);
   transpose(a.value.of(b, key_at, g), a.value.row, S, a.V, wide, values);
   float* weights = at_least(room.weights, T * wide);
   float* changes = at_least(room.changes, T * wide);
   for (int64_t h = g * shared; h < (g + 1) * shared; ++h) {
     const bool onto = h > g * shared;
-    const float* query = a.query.of(b, query_at, h);
-    const float* change = d.output.of(b, query_at, h);
+    const float* query = together(a.query.of(b, query_at, h), a.query.row, T, a.K, room.query_rows);
+    const float* change = together(d.output.of(b, query_at, h), d.output.row, T, a.V, room.change_rows);
     const float* output = a.output.of(b, query_at, h);
-    product(query, a.query.row, 1, keys, wide, T, a.K, wide, weights, wide);
-    product(change, d.output.row, 1, values, wide, T, a.V, wide, changes, wide);
+    product(query, a.K, 1, keys, wide, T, a.K, wide, weights, wide);
+    product(change, a.V, 1, values, wide, T, a.V, wide, changes, wide);
     for (int64_t t = 0; t < T; ++t) {
-      const float given = dot(change + t * d.output.row, output + t * a.output.row, a.V);
+      const float given = dot(change + t * a.V, output + t * a.output.row, a.V);
       softmax_backward(a, mask, t, wide, weights + t * wide, changes + t * wide, a.totals_of(at, t, h), given);
     }
-    product(weights, 1, wide, change, d.output.row, S, T, a.V, d.value.of(b, key_at, g), d.value.row, onto);
-    product(changes, 1, wide, query, a.query.row, S, T, a.K, d.key.of(b, key_at, g), d.key.row, onto);
-    product(changes, wide, 1, key, a.key.row, T, S, a.K, d.query.of(b, query_at, h), d.query.row);
+    product(weights, 1, wide, change, a.V, S, T, a.V, d.value.of(b, key_at, g), d.value.row, onto);
+    product(changes, 1, wide, query, a.K, S, T, a.K, d.key.of(b, key_at, g), d.key.row, onto);
+    product(changes, wide, 1, key, a.K, T, S, a.K, d.query.of(b, query_at, h), d.query.row);
   }
 }
 

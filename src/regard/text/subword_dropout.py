@@ -4,16 +4,17 @@ Where a merge applies, it is left out with some probability (Provilkov et al. 20
 pieces that the plain cut never makes. The tokenizers library has this too, but its draws cannot be seeded.
 """
 
+import ctypes
+import hashlib
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from random import Random
-from typing import TypeVar
+
+import numpy as np
 
 from regard.errors import InputError
+from regard.native import kernels
 from regard.text.tokenizer import SPACE, Tokenizer
-
-_Pieces = tuple[str, ...]
 
 
 class SubwordDropout:
@@ -25,102 +26,139 @@ class SubwordDropout:
         if not 0.0 <= rate <= 1.0:
             raise InputError(f"the rate of subword dropout is {rate}; it must be from 0 to 1")
         self._rate, self._seed = rate, seed
-        self._ranks = {pair: rank for rank, pair in enumerate(tokenizer.merges)}
-        self._tokens = [tokenizer.token(number) for number in range(tokenizer.vocab_size)]
-        self._numbers = {token: number for number, token in enumerate(self._tokens)}
-        self._atomic = {number for number in range(tokenizer.vocab_size) if tokenizer.is_atomic(number)}
-        self._plain: dict[str, tuple[list[int], int]] = {}
-        self._merged: dict[_Pieces, list[_Pieces]] = {}
+        self._table = _MergeTable(tokenizer)
 
     def cut(self, numbers: Sequence[int], *, epoch: int, example: int) -> list[int]:
         """Cut a sequence again. Tokens that are not made by merges, bytes and special ones, stay as they are."""
-        draws = _Draws(self._rate, f"{self._seed} {epoch} {example}")
-        again: list[int] = []
-        word = ""
-        for number in numbers:
-            token = self._tokens[number]
-            atomic = number in self._atomic
-            if word and (atomic or token.startswith(SPACE)):
-                again += self._cut_word(word, draws)
-                word = ""
-            if atomic:
-                again.append(number)
-            else:
-                word += token
-        return again + self._cut_word(word, draws)
+        start = hashlib.blake2b(f"{self._seed} {epoch} {example}".encode(), digest_size=8).digest()
+        cut = _cut_by_kernel if kernels() is not None else _cut_by_formula
+        return cut(self._table, self._rate, numbers, int.from_bytes(start, "little"))
 
-    def _cut_word(self, word: str, draws: "_Draws") -> list[int]:
-        plain, merges = self._plain_cut(word)
-        if merges <= draws.made:  # most words are not changed at all
-            draws.made -= merges
-            return plain
-        return self._numbers_of(self._merge(word, draws)[0])
 
-    def _plain_cut(self, word: str) -> tuple[list[int], int]:
-        """Cut a word with all merges, and say how many there are."""
-        found = self._plain.get(word)
-        if found is None:
-            pieces, merges = self._merge(word, _Draws(0.0, ""))
-            found = _kept(self._plain, word, (self._numbers_of(pieces), merges))
-        return found
+_GOES_ON, _BEGINS, _STANDS_ALONE = range(3)
 
-    def _numbers_of(self, pieces: _Pieces) -> list[int]:
-        return [self._numbers[piece] for piece in pieces]
 
-    def _merge(self, word: str, draws: "_Draws") -> tuple[_Pieces, int]:
-        """Merge letters: at each step the first-learned pair among those that the draw leaves, until it leaves none."""
-        pieces, merges = tuple(word), 0
-        while successors := self._successors(pieces):
-            left_out = draws.left_out()
-            if left_out >= len(successors):
-                break
-            pieces, merges = successors[left_out], merges + 1
-        return pieces, merges
+class _MergeTable:
+    """What a tokenizer knows, in numbers."""
 
-    def _successors(self, pieces: _Pieces) -> list[_Pieces]:
-        """Give what the merges that apply make of a word, first learned first."""
-        found = self._merged.get(pieces)
-        if found is None:
-            ranked = sorted((self._ranks[pair], at) for at, pair in enumerate(pairwise(pieces)) if pair in self._ranks)
-            made = [(*pieces[:at], pieces[at] + pieces[at + 1], *pieces[at + 2 :]) for _, at in ranked]
-            found = _kept(self._merged, pieces, made)
-        return found
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        tokens = [tokenizer.token(number) for number in range(tokenizer.vocab_size)]
+        numbers = {token: number for number, token in enumerate(tokens)}
+        alone = [tokenizer.is_atomic(number) for number in range(len(tokens))]
+        kinds = [
+            _STANDS_ALONE if atomic else _BEGINS if token.startswith(SPACE) else _GOES_ON
+            for token, atomic in zip(tokens, alone, strict=True)
+        ]
+        letters = [
+            [] if atomic else [numbers[letter] for letter in token] for token, atomic in zip(tokens, alone, strict=True)
+        ]
+        merges = sorted(
+            (numbers[left] << 32 | numbers[right], rank, numbers[left + right])
+            for rank, (left, right) in enumerate(tokenizer.merges)
+        )
+        self.kinds = np.array(kinds, dtype=np.uint8)
+        self.letter_begins = np.cumsum([0, *map(len, letters)], dtype=np.int64)
+        self.letters = np.array([number for some in letters for number in some], dtype=np.int64)
+        self.pairs, self.ranks, self.whole = np.array(merges, dtype=np.int64).reshape(-1, 3).T.copy()
+
+    def letters_of(self, number: int) -> list[int]:
+        first, last = self.letter_begins[number : number + 2]
+        return self.letters[first:last].tolist()  # type: ignore[no-any-return]
+
+    def merges_of(self, pieces: Sequence[int]) -> list[tuple[int, int, int]]:
+        """Give the merges that apply, first learned first: when it was learned, where it is, what it makes."""
+        found = []
+        for at, (left, right) in enumerate(pairwise(pieces)):
+            pair = left << 32 | right
+            place = int(np.searchsorted(self.pairs, pair))
+            if place < len(self.pairs) and self.pairs[place] == pair:
+                found.append((int(self.ranks[place]), at, int(self.whole[place])))
+        return sorted(found)
+
+
+def _logs(rate: float) -> tuple[float, float]:
+    """Give the logarithms of the chances that a merge is left out, and that it is made."""
+    return math.log(rate) if rate > 0.0 else -math.inf, math.log1p(-rate) if rate < 1.0 else -math.inf
+
+
+class _Cutting(ctypes.Structure):
+    _fields_ = (
+        ("M", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("pairs", "ranks", "whole", "letters", "letter_begins", "kinds")),
+        *((name, ctypes.c_double) for name in ("log_of_leaving", "log_of_making")),
+    )
+
+
+def _cut_by_kernel(table: _MergeTable, rate: float, numbers: Sequence[int], start: int) -> list[int]:
+    library = kernels()
+    assert library is not None
+    arrays = table.pairs, table.ranks, table.whole, table.letters, table.letter_begins, table.kinds
+    cutting = _Cutting(len(table.pairs), *(array.ctypes.data for array in arrays), *_logs(rate))
+    tokens = np.array(numbers, dtype=np.int64)
+    most = len(tokens) + int((table.letter_begins[tokens + 1] - table.letter_begins[tokens]).sum())
+    out, made = np.empty(most, dtype=np.int64), ctypes.c_int64()
+    library.regard_cut(
+        ctypes.byref(cutting), tokens.ctypes.data, len(tokens), start, out.ctypes.data, ctypes.byref(made)
+    )
+    return out[: made.value].tolist()  # type: ignore[no-any-return]
+
+
+def _cut_by_formula(table: _MergeTable, rate: float, numbers: Sequence[int], start: int) -> list[int]:
+    draws = _Draws(rate, start)
+    again: list[int] = []
+    word: list[int] = []
+    for number in numbers:
+        kind = table.kinds[number]
+        if kind != _GOES_ON:
+            again += _merged(table, word, draws)
+            word = []
+        if kind == _STANDS_ALONE:
+            again.append(number)
+        else:
+            word += table.letters_of(number)
+    return again + _merged(table, word, draws)
+
+
+def _merged(table: _MergeTable, letters: Sequence[int], draws: "_Draws") -> list[int]:
+    """Merge letters: at each step the first-learned pair among those that the draw leaves, until it leaves none."""
+    pieces = list(letters)
+    while merges := table.merges_of(pieces):
+        left_out = draws.left_out()
+        if left_out >= len(merges):
+            break
+        _, at, whole = merges[left_out]
+        pieces[at : at + 2] = [whole]
+    return pieces
 
 
 class _Draws:
-    """How many merges are left out at each step before the one that is made: n with the chance pⁿ · (1 - p)."""
+    """How many merges are left out at each step before the one that is made: n with the chance pⁿ · (1 - p).
 
-    def __init__(self, rate: float, key: str) -> None:
-        self._random = Random(key)
-        self._log_of_leaving = math.log(rate) if rate > 0.0 else -math.inf
-        self._log_of_making = math.log1p(-rate) if rate < 1.0 else -math.inf
-        self.made = self._run(self._log_of_making)
-        """At how many steps from here on none is left out."""
+    Nearly always none are, so what is drawn is at how many steps that is so, and then how many are left out at the
+    next: a draw for many steps.
+    """
+
+    def __init__(self, rate: float, start: int) -> None:
+        self._state = start
+        self._log_of_leaving, self._log_of_making = _logs(rate)
+        self._made = self._run(self._log_of_making)
 
     def left_out(self) -> int:
-        if self.made > 0:
-            self.made -= 1
+        if self._made > 0:
+            self._made -= 1
             return 0
-        self.made = self._run(self._log_of_making)
+        self._made = self._run(self._log_of_making)
         return 1 + self._run(self._log_of_leaving)
 
     def _run(self, log_of_going_on: float) -> int:
-        """Draw how often something happens that goes on with this chance each time."""
+        """Draw how often something happens that goes on with this chance each time, by SplitMix64."""
         if log_of_going_on == 0.0:
-            return _ALWAYS
-        return int(math.log(1.0 - self._random.random()) / log_of_going_on)
+            return 1 << 60
+        self._state = (self._state + 0x9E3779B97F4A7C15) & _BITS
+        z = self._state
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _BITS
+        z = (z ^ z >> 27) * 0x94D049BB133111EB & _BITS
+        return int(math.log(1.0 - ((z ^ z >> 31) >> 11) * 2.0**-53) / log_of_going_on)
 
 
-_ALWAYS = 1 << 60
-_MOST_KEPT = 1 << 17  # some hundred megabytes
-
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
-
-
-def _kept(known: dict[_Key, _Value], key: _Key, value: _Value) -> _Value:
-    """Keep what was found out, since words come again; where there is too much, begin anew."""
-    if len(known) >= _MOST_KEPT:
-        known.clear()
-    known[key] = value
-    return value
+_BITS = (1 << 64) - 1

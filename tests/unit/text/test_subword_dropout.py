@@ -1,9 +1,12 @@
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from regard import InputError
-from regard.text import SubwordDropout, Tokenizer
+from regard.native import kernels
+from regard.text import SubwordDropout, Tokenizer, subword_dropout
 
 TEXT = "the quick brown fox jumps over the lazy dog 🐕 and the other foxes"
 
@@ -59,6 +62,16 @@ def test_a_pair_that_was_learned_later_is_merged_where_the_first_is_left_out() -
     dropout, numbers = SubwordDropout(tokenizer, 0.5, seed=3), tokenizer.encode("abc")
     cuts = {" ".join(map(tokenizer.token, dropout.cut(numbers, epoch=0, example=n))) for n in range(200)}
     assert {"▁ a bc", "▁ ab c", "▁ a b c"} <= cuts
+
+
+@pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
+@given(text=st.text("thequickbrownfoxdg 🐕<s>", max_size=60), rate=st.sampled_from([0.0, 0.05, 0.3, 0.9, 1.0]))
+def test_the_kernel_cuts_as_the_formula_does(tokenizer: Tokenizer, text: str, rate: float) -> None:
+    dropout, numbers = SubwordDropout(tokenizer, rate, seed=1), [*tokenizer.encode(text), *tokenizer.special]
+    by_kernel = [dropout.cut(numbers, epoch=0, example=example) for example in range(5)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subword_dropout, "kernels", lambda: None)
+        assert by_kernel == [dropout.cut(numbers, epoch=0, example=example) for example in range(5)]
 
 
 def test_bad_arguments_are_told(tokenizer: Tokenizer) -> None:

@@ -39,12 +39,13 @@ class Draws {
 
  private:
   int64_t run(double log_of_going_on) {
-    if (log_of_going_on == 0.0) return int64_t{1} << 60;
+    constexpr double kAlways = 0x1p60;
+    if (log_of_going_on == 0.0) return static_cast<int64_t>(kAlways);
     uint64_t z = state_ += 0x9E3779B97F4A7C15u;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     const double chance = static_cast<double>((z ^ (z >> 31)) >> 11) * 0x1p-53;
-    return static_cast<int64_t>(std::log(1.0 - chance) / log_of_going_on);
+    return static_cast<int64_t>(std::min(kAlways, std::log(1.0 - chance) / log_of_going_on));
   }
 
   const Cutting& c_;
@@ -126,7 +127,7 @@ int64_t* cut(const Cutting& c, const int64_t* tokens, int64_t count, uint64_t st
 }  // namespace
 }  // namespace regard
 
-// Writes the tokens of a cut where there is room for as many as there are letters, and says how many they are.
+// Writes the tokens of a cut, for which there is room for a token and all its letters each, and says how many they are.
 extern "C" int regard_cut(const regard::Cutting* cutting, const int64_t* tokens, int64_t count, uint64_t state, int64_t* out,
                           int64_t* made) {
   return regard::guarded([&] { *made = regard::cut(*cutting, tokens, count, state, out) - out; });

@@ -71,7 +71,7 @@ REGARD_AVX2 float surprise(float* row, int64_t W, int64_t label, float smoothing
 }
 
 // An element of the gradient for the logits.
-struct Change {
+struct Element {
   int32_t word;
   float size;
 };
@@ -97,19 +97,27 @@ struct Gradient {
   float scale, shift;
 };
 
+struct Judged {
+  float loss;
+  Gradient gradient;
+};
+
 // The loss of one row, and g = softmax(z) - q, q the smoothed label.
-float change_of_one(const Drawing& d, float* row, int64_t label, Gradient& gradient) {
+Judged judge_one(const Drawing& d, int64_t r) {
+  float* row = d.logits + r * d.W;
+  const int64_t label = d.labels[r];
   const float given = row[label];
   const Total total = exponentials(row, d.W);
   row[label] -= (1.0f - d.smoothing) * total.sum;
-  gradient = {1.0f / total.sum, d.smoothing / d.W};
-  return surprise_at(given, total, d.smoothing);
+  return {surprise_at(given, total, d.smoothing), {1.0f / total.sum, d.smoothing / d.W}};
 }
 
 // The same for two passes that are to agree. Each has half of the loss and of g; beside it, with d = log P₁ - log P₂, there
 // is α/4 · Σ (P₁ - P₂) · d, whose gradient is α/4 · (P₁ · (d - Σ P₁ d) + P₁ - P₂) for the first logits and
 // α/4 · (P₂ · (Σ P₂ d - d) + P₂ - P₁) for the second. `apart` is room for a row.
-REGARD_AVX2 float change_of_two(const Drawing& d, float* one, float* two, int64_t label, float* apart, Gradient& gradient) {
+REGARD_AVX2 Judged judge_two(const Drawing& d, int64_t r, float* apart) {
+  float *one = d.logits + r * d.W, *two = one + d.R * d.W;
+  const int64_t label = d.labels[r];
   const float given = one[label], other_given = two[label];
   for (int64_t w = 0; w < d.W; w += 8)
     put(_mm256_sub_ps(eight_at(one, w, d.W), eight_at(two, w, d.W)), apart, w, d.W);
@@ -137,15 +145,14 @@ REGARD_AVX2 float change_of_two(const Drawing& d, float* one, float* two, int64_
     put(_mm256_fnmadd_ps(forces, other_pull, _mm256_mul_ps(half, q)), two, w, d.W);
   }
   for (float* row : {one, two}) row[label] -= (1.0f - d.smoothing) / 2;
-  gradient = {1.0f, d.smoothing / d.W / 2};
   const float surprises = surprise_at(given, total, d.smoothing) + surprise_at(other_given, other, d.smoothing);
-  return surprises / 2 + force * (mean - other_mean);
+  return {surprises / 2 + force * (mean - other_mean), {1.0f, d.smoothing / d.W / 2}};
 }
 
 // Draw from the gradient of a row: what is smaller than `small` is kept with the chance |g| / small, and then as large as
 // that. The random numbers of a row go round a circle in golden steps from a random start: each by itself is as good as any,
 // and together they are spread more evenly than chance would have them. Gives how many are kept.
-REGARD_AVX2 int64_t draw(const float* row, const Gradient& gradient, int64_t W, int64_t start, float least, Change* changes) {
+REGARD_AVX2 int64_t draw(const float* row, const Gradient& gradient, int64_t W, int64_t start, float least, Element* changes) {
   constexpr uint32_t kGolden = 0x9E3779B9u;
   const __m256 scale = _mm256_set1_ps(gradient.scale), shift = _mm256_set1_ps(gradient.shift);
   const __m256 sign = _mm256_set1_ps(-0.0f), small = _mm256_set1_ps(least);
@@ -175,7 +182,7 @@ REGARD_AVX2 int64_t draw(const float* row, const Gradient& gradient, int64_t W, 
 }
 
 // y = Σ size · weight[word], eight vectors at a time.
-REGARD_AVX2 void gather(const Change* changes, int64_t count, const float* weight, int64_t D, float* y) {
+REGARD_AVX2 void gather(const Element* changes, int64_t count, const float* weight, int64_t D, float* y) {
   int64_t d = 0;
   for (; d + 64 <= D; d += 64) {
     __m256 sums[8];
@@ -198,7 +205,7 @@ REGARD_AVX2 void gather(const Change* changes, int64_t count, const float* weigh
 // What was drawn for some rows of a pass, one list behind the other, each in the order of its words.
 struct Drawn {
   int64_t first = 0;  // row, of those of all passes
-  std::vector<Change> changes;
+  std::vector<Element> changes;
   std::vector<int64_t> ends{0};  // of the lists of rows first, first + 1, …
 };
 
@@ -208,7 +215,7 @@ std::vector<int32_t> cuts(const std::vector<Drawn>& drawn, int64_t W, int64_t pa
   std::vector<int64_t> counts(W / kTogether + 1);
   int64_t all = 0;
   for (const Drawn& some : drawn) {
-    for (const Change& change : some.changes) ++counts[change.word / kTogether];
+    for (const Element& change : some.changes) ++counts[change.word / kTogether];
     all += some.changes.size();
   }
   std::vector<int32_t> found{0};
@@ -225,11 +232,11 @@ std::vector<int32_t> cuts(const std::vector<Drawn>& drawn, int64_t W, int64_t pa
 
 // Add what was drawn for the words from first to last to the gradient of their weights, row by row.
 void scatter(const Drawing& d, const std::vector<Drawn>& drawn, int32_t first, int32_t last) {
-  const auto before = [](const Change& change, int32_t word) { return change.word < word; };
+  const auto before = [](const Element& change, int32_t word) { return change.word < word; };
   for (const Drawn& some : drawn)
     for (size_t r = 0; r + 1 < some.ends.size(); ++r) {
-      const Change* end = some.changes.data() + some.ends[r + 1];
-      const Change* change = std::lower_bound(some.changes.data() + some.ends[r], end, first, before);
+      const Element* end = some.changes.data() + some.ends[r + 1];
+      const Element* change = std::lower_bound(some.changes.data() + some.ends[r], end, first, before);
       for (; change != end && change->word < last; ++change) {
         add(d.weight_gradient + change->word * d.D, d.states + (some.first + r) * d.D, change->size, d.D);
         if (d.bias_gradient) d.bias_gradient[change->word] += change->size;
@@ -241,15 +248,13 @@ void drawn_loss(const Drawing& d, int64_t threads) {
   threads = std::max<int64_t>(1, std::min(threads, d.P * d.R * d.W / kWorthAThread));
   std::vector<Drawn> drawn(d.P * threads);  // pass by pass, so that a word's rows come in the same order for any threads
   in_parts(threads, threads, [&](int64_t t, int64_t) {
-    const std::unique_ptr<Change[]> room(new Change[d.W]);
+    const std::unique_ptr<Element[]> room(new Element[d.W]);
     std::vector<float> apart(d.P == 1 ? 0 : d.W);
     const int64_t first = d.R * t / threads, last = d.R * (t + 1) / threads;
     for (int64_t p = 0; p < d.P; ++p) drawn[p * threads + t].first = p * d.R + first;
     for (int64_t r = first; r < last; ++r) {
-      float *one = d.logits + r * d.W, *two = one + d.R * d.W;
-      Gradient gradient;
-      d.losses[r] = d.P == 1 ? change_of_one(d, one, d.labels[r], gradient)
-                             : change_of_two(d, one, two, d.labels[r], apart.data(), gradient);
+      const auto [loss, gradient] = d.P == 1 ? judge_one(d, r) : judge_two(d, r, apart.data());
+      d.losses[r] = loss;
       for (int64_t p = 0; p < d.P; ++p) {
         const int64_t row = p * d.R + r;
         const int64_t count = draw(d.logits + row * d.W, gradient, d.W, d.starts[row], d.small, room.get());

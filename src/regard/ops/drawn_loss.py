@@ -61,7 +61,7 @@ def drawn_agreement(
     >>> torch.allclose(same, linear_cross_entropy(states, weight, labels), atol=1e-4)
     True
 
-    `agreement` is α. See `training/losses.py` for where the two come from.
+    It is summed over the rows; `agreement` is α. The two passes are of the same tokens, with other units dropped.
     """
     if first_RD.shape != second_RD.shape:
         raise InputError(f"passes of shapes {tuple(first_RD.shape)} and {tuple(second_RD.shape)} have other rows")

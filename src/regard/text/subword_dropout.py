@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from regard.errors import InputError
 from regard.native import kernels
@@ -30,10 +31,16 @@ class SubwordDropout:
 
     def cut(self, numbers: Sequence[int], *, epoch: int, example: int) -> list[int]:
         """Cut a sequence again. Tokens that are not made by merges, bytes and special ones, stay as they are."""
+        tokens = np.asarray(numbers, dtype=np.int64)
+        strange = tokens[(tokens < 0) | (tokens >= len(self._table.kinds))]
+        if len(strange):
+            raise InputError(f"number {strange[0]} is not in the vocabulary of {len(self._table.kinds)}")
         start = hashlib.blake2b(f"{self._seed} {epoch} {example}".encode(), digest_size=8).digest()
         cut = _cut_by_kernel if kernels() is not None else _cut_by_formula
-        return cut(self._table, self._rate, numbers, int.from_bytes(start, "little"))
+        return cut(self._table, self._rate, tokens, int.from_bytes(start, "little"))
 
+
+_Numbers = npt.NDArray[np.int64]
 
 _GOES_ON, _BEGINS, _STANDS_ALONE = range(3)
 
@@ -42,24 +49,26 @@ class _MergeTable:
     """What a tokenizer knows, in numbers."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        tokens = [tokenizer.token(number) for number in range(tokenizer.vocab_size)]
-        numbers = {token: number for number, token in enumerate(tokens)}
-        alone = [tokenizer.is_atomic(number) for number in range(len(tokens))]
-        kinds = [
-            _STANDS_ALONE if atomic else _BEGINS if token.startswith(SPACE) else _GOES_ON
-            for token, atomic in zip(tokens, alone, strict=True)
-        ]
-        letters = [
-            [] if atomic else [numbers[letter] for letter in token] for token, atomic in zip(tokens, alone, strict=True)
-        ]
-        merges = sorted(
-            (numbers[left] << 32 | numbers[right], rank, numbers[left + right])
-            for rank, (left, right) in enumerate(tokenizer.merges)
-        )
+        tokens = tokenizer.tokens
+        numbers = {token: number for number, token in tokens.items()}
+        letters: list[list[int]] = []
+        kinds: list[int] = []
+        for number in range(max(tokens) + 1):
+            token = tokens.get(number)
+            # A token that someone added may have letters that are no tokens; it stays as it is.
+            alone = token is None or tokenizer.is_atomic(number) or not all(letter in numbers for letter in token)
+            letters.append([] if token is None or alone else [numbers[letter] for letter in token])
+            kinds.append(_STANDS_ALONE if token is None or alone else _BEGINS if token.startswith(SPACE) else _GOES_ON)
         self.kinds = np.array(kinds, dtype=np.uint8)
         self.letter_begins = np.cumsum([0, *map(len, letters)], dtype=np.int64)
         self.letters = np.array([number for some in letters for number in some], dtype=np.int64)
-        self.pairs, self.ranks, self.whole = np.array(merges, dtype=np.int64).reshape(-1, 3).T.copy()
+        self.merges = {
+            (numbers[left], numbers[right]): (rank, numbers[left + right])
+            for rank, (left, right) in enumerate(tokenizer.merges)
+        }
+        """When each pair was learned, and what it makes."""
+        rows = sorted((left << 32 | right, *merge) for (left, right), merge in self.merges.items())
+        self.pairs, self.ranks, self.whole = np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy()
 
     def letters_of(self, number: int) -> list[int]:
         first, last = self.letter_begins[number : number + 2]
@@ -67,13 +76,8 @@ class _MergeTable:
 
     def merges_of(self, pieces: Sequence[int]) -> list[tuple[int, int, int]]:
         """Give the merges that apply, first learned first: when it was learned, where it is, what it makes."""
-        found = []
-        for at, (left, right) in enumerate(pairwise(pieces)):
-            pair = left << 32 | right
-            place = int(np.searchsorted(self.pairs, pair))
-            if place < len(self.pairs) and self.pairs[place] == pair:
-                found.append((int(self.ranks[place]), at, int(self.whole[place])))
-        return sorted(found)
+        places = ((at, self.merges.get(pair)) for at, pair in enumerate(pairwise(pieces)))
+        return sorted((merge[0], at, merge[1]) for at, merge in places if merge is not None)
 
 
 def _logs(rate: float) -> tuple[float, float]:
@@ -89,12 +93,12 @@ class _Cutting(ctypes.Structure):
     )
 
 
-def _cut_by_kernel(table: _MergeTable, rate: float, numbers: Sequence[int], start: int) -> list[int]:
+def _cut_by_kernel(table: _MergeTable, rate: float, tokens: _Numbers, start: int) -> list[int]:
     library = kernels()
     assert library is not None
     arrays = table.pairs, table.ranks, table.whole, table.letters, table.letter_begins, table.kinds
     cutting = _Cutting(len(table.pairs), *(array.ctypes.data for array in arrays), *_logs(rate))
-    tokens = np.array(numbers, dtype=np.int64)
+    tokens = np.ascontiguousarray(tokens)
     most = len(tokens) + int((table.letter_begins[tokens + 1] - table.letter_begins[tokens]).sum())
     out, made = np.empty(most, dtype=np.int64), ctypes.c_int64()
     library.regard_cut(
@@ -103,11 +107,11 @@ def _cut_by_kernel(table: _MergeTable, rate: float, numbers: Sequence[int], star
     return out[: made.value].tolist()  # type: ignore[no-any-return]
 
 
-def _cut_by_formula(table: _MergeTable, rate: float, numbers: Sequence[int], start: int) -> list[int]:
+def _cut_by_formula(table: _MergeTable, rate: float, tokens: _Numbers, start: int) -> list[int]:
     draws = _Draws(rate, start)
     again: list[int] = []
     word: list[int] = []
-    for number in numbers:
+    for number in tokens.tolist():
         kind = table.kinds[number]
         if kind != _GOES_ON:
             again += _merged(table, word, draws)
@@ -134,8 +138,8 @@ def _merged(table: _MergeTable, letters: Sequence[int], draws: "_Draws") -> list
 class _Draws:
     """How many merges are left out at each step before the one that is made: n with the chance pⁿ · (1 - p).
 
-    Nearly always none are, so what is drawn is at how many steps that is so, and then how many are left out at the
-    next: a draw for many steps.
+    At a low rate it is nearly always none, so what is drawn is at how many steps that is so, and then how many are left
+    out at the next: a draw for many steps.
     """
 
     def __init__(self, rate: float, start: int) -> None:
@@ -153,12 +157,13 @@ class _Draws:
     def _run(self, log_of_going_on: float) -> int:
         """Draw how often something happens that goes on with this chance each time, by SplitMix64."""
         if log_of_going_on == 0.0:
-            return 1 << 60
+            return _ALWAYS
         self._state = (self._state + 0x9E3779B97F4A7C15) & _BITS
         z = self._state
         z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _BITS
         z = (z ^ z >> 27) * 0x94D049BB133111EB & _BITS
-        return int(math.log(1.0 - ((z ^ z >> 31) >> 11) * 2.0**-53) / log_of_going_on)
+        return int(min(_ALWAYS, math.log(1.0 - ((z ^ z >> 31) >> 11) * 2.0**-53) / log_of_going_on))
 
 
+_ALWAYS = 1 << 60
 _BITS = (1 << 64) - 1

@@ -108,6 +108,11 @@ class Tokenizer:
                 runs.append(list(run))
         return runs
 
+    @property
+    def tokens(self) -> dict[int, str]:
+        """Every token by its number."""
+        return {number: token for token, number in self._backend.get_vocab().items()}
+
     def number(self, token: str) -> int:
         """Give the number of a token."""
         number = self._backend.token_to_id(token)
@@ -229,13 +234,16 @@ def _with_bytes(backend: Backend, kind: TokenizerKind, specials: int) -> Backend
     content = json.loads(backend.to_str())
     model = content["model"]
     model["byte_fallback"] = True
+    # A text may spell a byte's token so often that it was learned; it would be taken for the byte.
     if kind == "bpe":
-        ordered = sorted(model["vocab"], key=model["vocab"].get)
+        model["merges"] = [pair for pair in model["merges"] if not {*pair, "".join(pair)} & _BYTE_SET]
+        ordered = [token for token in sorted(model["vocab"], key=model["vocab"].get) if token not in _BYTE_SET]
         ordered[specials:specials] = _BYTES
         model["vocab"] = {token: number for number, token in enumerate(ordered)}
     else:
         special = [[token, _NEVER] for token, _ in model["vocab"][:specials]]
-        model["vocab"][:specials] = special + [[byte, _NEVER] for byte in _BYTES]
+        learned = [piece for piece in model["vocab"][specials:] if piece[0] not in _BYTE_SET]
+        model["vocab"] = special + [[byte, _NEVER] for byte in _BYTES] + learned
     return Backend.from_str(json.dumps(content))
 
 

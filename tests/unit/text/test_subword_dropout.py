@@ -1,4 +1,6 @@
+import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -65,13 +67,30 @@ def test_a_pair_that_was_learned_later_is_merged_where_the_first_is_left_out() -
 
 
 @pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
-@given(text=st.text("thequickbrownfoxdg 🐕<s>", max_size=60), rate=st.sampled_from([0.0, 0.05, 0.3, 0.9, 1.0]))
+@given(text=st.text("thequickbrownfoxdg 🐕日<s>", max_size=60), rate=st.sampled_from([0.0, 1e-20, 0.05, 0.3, 0.9, 1.0]))
 def test_the_kernel_cuts_as_the_formula_does(tokenizer: Tokenizer, text: str, rate: float) -> None:
     dropout, numbers = SubwordDropout(tokenizer, rate, seed=1), [*tokenizer.encode(text), *tokenizer.special]
     by_kernel = [dropout.cut(numbers, epoch=0, example=example) for example in range(5)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subword_dropout, "kernels", lambda: None)
         assert by_kernel == [dropout.cut(numbers, epoch=0, example=example) for example in range(5)]
+
+
+def test_tokens_that_no_merge_makes_stay_as_they_are(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    content = json.loads(tokenizer.to_json())
+    content["model"]["vocab"] |= {"日本": tokenizer.vocab_size + 5}  # letters that are no tokens, after a gap
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    strange = [tokenizer.vocab_size + 5, *tokenizer.encode("dog")]
+    assert (
+        SubwordDropout(Tokenizer.load(tmp_path / "tokenizer.json"), 0.0, seed=1).cut(strange, epoch=0, example=0)
+        == strange
+    )
+
+
+@pytest.mark.parametrize("number", [-1, 420])
+def test_a_number_that_is_no_token_is_told(tokenizer: Tokenizer, number: int) -> None:
+    with pytest.raises(InputError, match=f"number {number} is not in the vocabulary"):
+        SubwordDropout(tokenizer, 0.1, seed=0).cut([5, number], epoch=0, example=0)
 
 
 def test_bad_arguments_are_told(tokenizer: Tokenizer) -> None:

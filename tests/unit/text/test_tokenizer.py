@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from regard import InputError, ModelError
 from regard.text import Tokenizer
-from regard.text.tokenizer import END, PAD, START, UNKNOWN
+from regard.text.tokenizer import END, PAD, START, UNKNOWN, TokenizerKind
 
 TEXTS = [
     "the cat sat on the mat",
@@ -111,3 +111,12 @@ def test_a_missing_or_broken_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(ModelError, match="not JSON"):
         Tokenizer.load(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_text_that_spells_a_byte_again_and_again_stays_text(kind: TokenizerKind) -> None:
+    texts = ["x<0x0A>y", "<0x0A>", "a <0x0A> b"] * 50
+    tokenizer = Tokenizer.train(texts, vocab_size=420, kind=kind)
+    for text in texts[:3]:
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert sorted(tokenizer.tokens) == list(range(tokenizer.vocab_size))

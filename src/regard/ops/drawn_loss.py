@@ -12,7 +12,7 @@ from regard.ops.draws import GOLDEN, drawn_words
 from regard.ops.linear import linear
 from regard.ops.loss import ROWS, check_rows, scaled_gradients
 
-SMALL = 2.0**-8
+SMALL = 2.0**-6
 """Elements of the gradient for the logits that are smaller than this are drawn."""
 
 

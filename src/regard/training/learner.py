@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from regard.errors import ModelError
+from regard.layers import Dropout, MultiHeadAttention
 from regard.model import Transformer, TransformerConfig
 from regard.ops.draws import dropout_keyed_by, mixed
 from regard.ops.linear import products_in_bytes
@@ -32,6 +33,7 @@ class Learner:
             self.model = Transformer(config).train()
         if run.training.precision == "float64":
             self.model.double()
+        self._rates = _dropout_rates(self.model)
         self._sharded = run.training.sharded and processes.count > 1
         self._objective: nn.Module = _Objective(self.model, loss)
         if self._sharded:
@@ -58,6 +60,7 @@ class Learner:
         matter.
         """
         self._optimizer.zero_grad()
+        self._drop(step)
         tokens = max(1, sum(batch.tokens for batch in batches))
         self._seed(step)
         total = 0.0
@@ -129,6 +132,12 @@ class Learner:
             if found:
                 self._optimizer.state[parameter] = found
 
+    def _drop(self, step: int) -> None:
+        """Set the rates of dropout for a step, where they are still rising."""
+        share = min(1.0, (step + 1) / (self._settings.dropout_rise + 1))
+        for layer, name, rate in self._rates:
+            setattr(layer, name, share * rate)
+
     def _seed(self, step: int) -> None:
         """Make every generator a function of the seed and the step: there is nothing to restore when a run resumes."""
         seed = int(mixed(torch.tensor([self._settings.seed * 1_000_003 + step]))) % 2**32
@@ -162,6 +171,17 @@ class Learner:
         if longest is not None and length > longest:  # or every gradient would be multiplied by one
             nn.utils.clip_grads_with_norm_(self.model.parameters(), longest, norm)
         return length
+
+
+def _dropout_rates(model: Transformer) -> list[tuple[nn.Module, str, float]]:
+    """Give every layer that drops something, and the name and the value of its rate."""
+    found: list[tuple[nn.Module, str, float]] = []
+    for layer in model.modules():
+        if isinstance(layer, Dropout):
+            found.append((layer, "rate", layer.rate))
+        elif isinstance(layer, MultiHeadAttention):
+            found.append((layer, "dropout", layer.dropout))
+    return found
 
 
 class _Objective(nn.Module):

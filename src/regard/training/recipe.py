@@ -106,6 +106,8 @@ class Training(Config):
     """How much two passes with other units dropped must agree (R-Drop's α); 0 makes one pass only."""
     subword_dropout: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """How many merges of a BPE tokenizer are left out, drawn anew in each epoch."""
+    dropout_rise: Count = 0
+    """Over how many steps the rates of dropout rise from nothing: what little a model knows at first needs none."""
     precision: Literal["float32", "bfloat16", "int8", "float64"] = "float32"
     """Of the matrix products; weights and moments are float32 in any case, but for float64, which is for proofs.
 

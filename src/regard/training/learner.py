@@ -133,10 +133,11 @@ class Learner:
                 self._optimizer.state[parameter] = found
 
     def _drop(self, step: int) -> None:
-        """Set the rates of dropout for a step, where they are still rising."""
-        share = min(1.0, (step + 1) / (self._settings.dropout_rise + 1))
-        for layer, name, rate in self._rates:
-            setattr(layer, name, share * rate)
+        """Set the rates of dropout for a step, while they rise."""
+        rise = self._settings.dropout_rise
+        if step <= rise + 1:
+            for layer, name, rate in self._rates:
+                setattr(layer, name, rate * step / (rise + 1))
 
     def _seed(self, step: int) -> None:
         """Make every generator a function of the seed and the step: there is nothing to restore when a run resumes."""

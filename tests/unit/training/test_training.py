@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from regard import Transformer, train
 from regard.errors import ConfigError, DataError, DivergedError, ModelError, NoSpaceError, StoppedError
+from regard.layers import Dropout
 from regard.text import Tokenizer
 from regard.text.tokenizer import TOKENIZER
 from regard.training import Run, checkpoints
@@ -79,7 +80,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path: Pat
     [
         (),
         ("training.accumulate=2", "averaging.kind=running", "training.epochs=3"),
-        ("training.workers=1", "training.subword_dropout=0.2", "averaging.kind=last"),
+        ("training.workers=1", "training.subword_dropout=0.2", "training.dropout_rise=7", "averaging.kind=last"),
         ("training.precision=int8", "training.softmax_gradient=drawn"),
         ("training.r_drop=1.0", "training.softmax_gradient=drawn", "averaging.kind=best", "averaging.count=2"),
     ],
@@ -121,6 +122,18 @@ def _stop_from_outside(run: object, out: Path, step: int) -> None:
         train(run, out)  # type: ignore[arg-type]
     finally:
         thread.join()
+
+
+def test_dropout_rises_to_its_rate_and_stays_there(tmp_path: Path) -> None:
+    rates: list[set[float]] = []
+
+    def watching(model: Transformer, batch: Batch) -> Tensor:
+        rates.append({layer.rate for layer in model.modules() if isinstance(layer, Dropout)})
+        return cross_entropy()(model, batch)
+
+    run = small_run(tmp_path, "model.dropout=0.4", "training.dropout_rise=3", "training.steps=6")
+    train(run, tmp_path / "out", loss=watching)
+    assert [max(some) for some in rates] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from regard.layers.dropout import Dropout
 from regard.layers.norms import LayerNorm
+from regard.layers.watching import nobody_watches
 from regard.ops import add_and_norm, post_norm_residual, pre_norm_residual
 
 NormPlacement = Literal["pre", "post"]
@@ -27,15 +28,12 @@ class Residual(nn.Module):
     def forward(self, x_BTD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Run the sublayer on x and add what it gives."""
         norm = self.norm
-        if self.training and self.placement == "post" and type(norm) is LayerNorm and self._nobody_looks():
+        if self.placement == "post" and type(norm) is LayerNorm and self._can_be_one_pass():
             rate = self.dropout.rate if self.dropout.training else 0.0
             return add_and_norm(x_BTD, sublayer(x_BTD), norm.weight, norm.bias, eps=norm.eps, rate=rate)
         connect = pre_norm_residual if self.placement == "pre" else post_norm_residual
         return connect(x_BTD, lambda x: self.dropout(sublayer(x)), norm)
 
-    def _nobody_looks(self) -> bool:
-        """Say whether norm and dropout are no more than what they compute: then all can be computed in one pass."""
-        return type(self.dropout) is Dropout and not any(
-            module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-            for module in (self.norm, self.dropout)
-        )
+    def _can_be_one_pass(self) -> bool:
+        dropout = self.dropout
+        return self.training and type(dropout) is Dropout and nobody_watches(self.norm, dropout)

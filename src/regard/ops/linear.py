@@ -2,7 +2,7 @@
 
 import ctypes
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -45,7 +45,7 @@ def linear(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> Tensor
     scrambled from the largest number that a scale is for. Where something traces or transforms the function, nothing is
     rounded.
     """
-    if is_traced() or not _IN_BYTES.get() or x.dtype != torch.float32:
+    if not in_bytes(x):
         return F.linear(x, weight_XD, bias_X)
     if x.device != weight_XD.device:
         raise InputError(f"rows are on {x.device}, and weights on {weight_XD.device}")
@@ -55,6 +55,11 @@ def linear(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> Tensor
         raise InputError(f"weights {tuple(weight_XD.shape)} need a bias for each output, got {tuple(bias_X.shape)}")
     y: Tensor = _ByteLinear.apply(x, weight_XD, bias_X)  # type: ignore[no-untyped-call]
     return y
+
+
+def in_bytes(x: Tensor) -> bool:
+    """Say whether `linear` rounds what it multiplies x with, and x."""
+    return not is_traced() and _IN_BYTES.get() and x.dtype == torch.float32
 
 
 _MOST_INPUTS = 1024
@@ -75,6 +80,9 @@ class _ByteProduct(ctypes.Structure):
     )
 
 
+Gradients = tuple[Tensor | None, ...]
+
+
 class _ByteLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight_XD: Tensor, bias_X: Tensor | None) -> Tensor:
@@ -84,16 +92,29 @@ class _ByteLinear(torch.autograd.Function):
         return y.clone() if y._is_view() else y
 
     @staticmethod
-    def backward(ctx: Any, change: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, change: Tensor) -> Gradients:
         refuse_second_derivatives("a product in bytes", "one in floats")
         x, weight_XD = ctx.saved_tensors
-        of_x, of_weight, of_bias = ctx.needs_input_grad
-        change_RX = _as_rows(change)
+        return linear_gradients(change, x, weight_XD, ctx.needs_input_grad, bytes_too=True)
+
+
+def linear_gradients(
+    change: Tensor, x: Tensor, weight_XD: Tensor, wanted: Sequence[bool], *, bytes_too: bool
+) -> Gradients:
+    """Give the gradients of x, weight and bias, those that are wanted, for a change of `linear`'s result."""
+    of_x, of_weight, of_bias = wanted
+    change_RX, x_RD = _as_rows(change), _as_rows(x)
+    if not bytes_too:
         return (
-            _product(change, weight_XD.T, None, _ROWS_BY_CHANCE) if of_x else None,
-            _product(change_RX.T, _as_rows(x).T, None, _BOTH_BY_CHANCE) if of_weight else None,
+            change @ weight_XD if of_x else None,
+            change_RX.T @ x_RD if of_weight else None,
             change_RX.sum(0) if of_bias else None,
         )
+    return (
+        _product(change, weight_XD.T, None, _ROWS_BY_CHANCE) if of_x else None,
+        _product(change_RX.T, x_RD.T, None, _BOTH_BY_CHANCE) if of_weight else None,
+        change_RX.sum(0) if of_bias else None,
+    )
 
 
 def _as_rows(x: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from regard.ops import (
     rms_norm,
     sinusoidal_positions,
 )
+from regard.ops.linear import products_in_bytes
 
 
 def test_d_ff_is_four_times_d_model_unless_given() -> None:
@@ -126,3 +127,45 @@ def test_the_linear_layers_are_called_as_modules() -> None:
     x = torch.tensor([[1, 2, 3]])
     model(x, x)
     assert called == {name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
+
+
+def gradients_of(layer: FeedForward, x: torch.Tensor, change: torch.Tensor) -> list[torch.Tensor]:
+    x = x.clone().requires_grad_()
+    y = layer(x)
+    return [y.detach(), *torch.autograd.grad(y, [x, *layer.parameters()], change)]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("bytes_too", [True, False])
+def test_feed_forward_in_training_is_what_its_parts_are(bias: bool, bytes_too: bool) -> None:
+    torch.manual_seed(1)
+    layer = FeedForward(16, 48, bias=bias)
+    x, change = torch.randn(3, 5, 16), torch.randn(3, 5, 16)
+    with products_in_bytes(bytes_too):
+        as_one = gradients_of(layer, x, change)
+        watch = layer.contract.register_forward_hook(lambda *_: None)
+        in_parts = gradients_of(layer, x, change)
+        watch.remove()
+    for one, other in zip(as_one, in_parts, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_feed_forward_is_one_function_in_training_unless_more_is_wanted() -> None:
+    x = torch.randn(2, 3, 8, requires_grad=True)
+
+    def is_one(layer: FeedForward) -> bool:
+        return "ReluFeedForward" in type(layer(x).grad_fn).__name__
+
+    assert is_one(FeedForward(8))
+    assert not is_one(FeedForward(8).eval())
+    assert not is_one(FeedForward(8, activation="gelu"))
+    assert not is_one(FeedForward(8, dropout=0.1))
+    watched = FeedForward(8)
+    watched.expand.register_forward_hook(lambda *_: None)
+    assert not is_one(watched)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not is_one(FeedForward(8))
+    with pytest.raises(InputError, match="a feed-forward network in training has no second derivatives"):
+        torch.autograd.grad(FeedForward(8)(x).square().sum(), x, create_graph=True)
+    (first,) = torch.autograd.grad(FeedForward(8).eval()(x).square().sum(), x, create_graph=True)
+    assert first.requires_grad

@@ -246,10 +246,10 @@ def test_what_changes_the_result_in_its_place_costs_no_copies(
 
 
 def test_what_is_traced_or_transformed_is_not_rounded() -> None:
-    layer = FeedForward(8).eval()
     x = torch.randn(2, 3, 8)
-    compiled = torch.compile(layer, fullgraph=True, backend="eager")
-    torch.testing.assert_close(compiled(x), layer(x))
+    for layer in (FeedForward(8), FeedForward(8).eval()):
+        compiled = torch.compile(layer, fullgraph=True, backend="eager")
+        torch.testing.assert_close(compiled(x), layer(x))
     weight = torch.randn(5, 8)
     with products_in_bytes():
         found = torch.func.grad(lambda w: linear(x, w).sum())(weight)

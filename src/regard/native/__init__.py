@@ -46,7 +46,7 @@ _SIGNATURES = {
     "regard_join_backward": (_checked, [_POINTER, _POINTER, _SIZE]),
     "regard_drawn_loss": (_checked, [_POINTER, _SIZE]),
     "regard_surprise": (_checked, [_POINTER, _POINTER, _SIZE, _SIZE, ctypes.c_float, _SIZE, _POINTER]),
-    "regard_cut": (_checked, [_POINTER, _POINTER, _SIZE, ctypes.c_uint64, _POINTER, _POINTER]),
+    "regard_cut": (_checked, [_POINTER, _POINTER, _SIZE, _SIZE, _POINTER, _POINTER]),
     "regard_sizes": (None, [_POINTER]),
     "regard_log_softmax": (_checked, [_POINTER, _SIZE, _SIZE, _SIZE]),
     "regard_best": (_checked, [_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _SIZE, _SIZE, _POINTER, _POINTER]),

@@ -109,37 +109,17 @@ REGARD_AVX2 void product(const float* a, int64_t row, int64_t column, const floa
   }
 }
 
-// Eight columns of eight rows as rows.
-REGARD_AVX2 inline void transpose_eight(const __m256 (&rows)[8], float* columns, int64_t wide) {
-  __m256 pairs[8], fours[8];
-#pragma GCC unroll 4
-  for (int i = 0; i < 8; i += 2) {
-    pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
-    pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
-  }
-#pragma GCC unroll 2
-  for (int i = 0; i < 8; i += 4)
-#pragma GCC unroll 2
-    for (int n = 0; n < 2; ++n) {
-      fours[i + 2 * n] = _mm256_shuffle_ps(pairs[i + n], pairs[i + n + 2], 0x44);
-      fours[i + 2 * n + 1] = _mm256_shuffle_ps(pairs[i + n], pairs[i + n + 2], 0xEE);
-    }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    _mm256_storeu_ps(columns + i * wide, _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20));
-    _mm256_storeu_ps(columns + (i + 4) * wide, _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31));
-  }
-}
-
 // The X columns of S rows as rows, filled up to `wide` with zeros; X and `wide` are multiples of 8.
 REGARD_AVX2 void transpose(const float* rows, int64_t row, int64_t S, int64_t X, int64_t wide, float* columns) {
   for (int64_t s = 0; s < wide; s += 8)
     for (int64_t x = 0; x < X; x += 8) {
-      __m256 eight[8];
+      __m256i square[8];
 #pragma GCC unroll 8
       for (int i = 0; i < 8; ++i)
-        eight[i] = s + i < S ? _mm256_loadu_ps(rows + (s + i) * row + x) : _mm256_setzero_ps();
-      transpose_eight(eight, columns + x * wide + s, wide);
+        square[i] = _mm256_castps_si256(s + i < S ? _mm256_loadu_ps(rows + (s + i) * row + x) : _mm256_setzero_ps());
+      turn(square);
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) _mm256_storeu_ps(columns + (x + i) * wide + s, _mm256_castsi256_ps(square[i]));
     }
 }
 

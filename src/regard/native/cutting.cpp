@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "dropping.hpp"
 #include "threads.hpp"
 
 namespace regard {
@@ -25,11 +26,11 @@ struct Cutting {
   double log_of_leaving, log_of_making;
 };
 
-// SplitMix64 (Steele, Lea and Flood 2014), and what is drawn from it: at how many steps from here on no merge is left out,
-// and how many are at the next.
+// What is drawn from the random words of a start: at how many steps from here on no merge is left out, and how many are at
+// the next.
 class Draws {
  public:
-  Draws(const Cutting& c, uint64_t state) : c_(c), state_(state) { made_ = run(c.log_of_making); }
+  Draws(const Cutting& c, uint64_t start) : c_(c), start_(start) { made_ = run(c.log_of_making); }
 
   int64_t left_out() {
     if (made_-- > 0) return 0;
@@ -41,16 +42,13 @@ class Draws {
   int64_t run(double log_of_going_on) {
     constexpr double kAlways = 0x1p60;
     if (log_of_going_on == 0.0) return static_cast<int64_t>(kAlways);
-    uint64_t z = state_ += 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    const double chance = static_cast<double>((z ^ (z >> 31)) >> 11) * 0x1p-53;
+    const double chance = static_cast<double>(random_word(start_, drawn_++) >> 11) * 0x1p-53;
     return static_cast<int64_t>(std::min(kAlways, std::log(1.0 - chance) / log_of_going_on));
   }
 
   const Cutting& c_;
-  uint64_t state_;
-  int64_t made_;
+  uint64_t start_;
+  int64_t drawn_ = 0, made_;
 };
 
 // A merge of the piece at a place with the next one; none has the rank kNone.
@@ -110,8 +108,8 @@ class Word {
   std::vector<Merge> merges_;  // of each piece with the next
 };
 
-int64_t* cut(const Cutting& c, const int64_t* tokens, int64_t count, uint64_t state, int64_t* out) {
-  Draws draws(c, state);
+int64_t* cut(const Cutting& c, const int64_t* tokens, int64_t count, uint64_t start, int64_t* out) {
+  Draws draws(c, start);
   Word word(c);
   for (const int64_t* token = tokens; token < tokens + count; ++token) {
     const uint8_t kind = c.kinds[*token];
@@ -128,7 +126,7 @@ int64_t* cut(const Cutting& c, const int64_t* tokens, int64_t count, uint64_t st
 }  // namespace regard
 
 // Writes the tokens of a cut, for which there is room for a token and all its letters each, and says how many they are.
-extern "C" int regard_cut(const regard::Cutting* cutting, const int64_t* tokens, int64_t count, uint64_t state, int64_t* out,
+extern "C" int regard_cut(const regard::Cutting* cutting, const int64_t* tokens, int64_t count, uint64_t start, int64_t* out,
                           int64_t* made) {
-  return regard::guarded([&] { *made = regard::cut(*cutting, tokens, count, state, out) - out; });
+  return regard::guarded([&] { *made = regard::cut(*cutting, tokens, count, start, out) - out; });
 }

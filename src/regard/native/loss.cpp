@@ -15,16 +15,11 @@ namespace {
 
 constexpr int64_t kWorthAThread = 20'000;  // logits; for fewer, waking a thread up costs more than it saves
 
-// Eight numbers from w on of W; those beyond are zero unless given.
-REGARD_AVX2 inline __m256 eight_at(const float* row, int64_t w, int64_t W, float beyond = 0.0f) {
-  if (w + 8 <= W) return _mm256_loadu_ps(row + w);
-  alignas(32) float some[8];
-  for (int64_t i = 0; i < 8; ++i) some[i] = w + i < W ? row[w + i] : beyond;
-  return _mm256_load_ps(some);
-}
+// Eight numbers from w on of W.
+REGARD_AVX2 inline __m256 eight_at(const float* row, int64_t w, int64_t W) { return some_of(row + w, W - w); }
 
 // Eight logits, and what can never be for those beyond.
-REGARD_AVX2 inline __m256 logits_at(const float* logits, int64_t w, int64_t W) { return eight_at(logits, w, W, kNothing); }
+REGARD_AVX2 inline __m256 logits_at(const float* logits, int64_t w, int64_t W) { return some_of(logits + w, W - w, kNothing); }
 
 REGARD_AVX2 inline void put(__m256 values, float* row, int64_t w, int64_t W) {
   if (w + 8 <= W) return _mm256_storeu_ps(row + w, values);

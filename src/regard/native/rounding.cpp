@@ -101,36 +101,6 @@ REGARD_AVX2 inline void store(Number* to, __m256i value) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), value);
 }
 
-// The first of eight numbers, and zeros.
-REGARD_AVX2 inline __m256 some_of(const float* x, int64_t there) {
-  if (there >= 8) return _mm256_loadu_ps(x);
-  alignas(32) float few[8] = {};
-  for (int64_t i = 0; i < there; ++i) few[i] = x[i];
-  return _mm256_load_ps(few);
-}
-
-// Eight registers of eight fours of bytes: what were the fours of one become the same four of each.
-REGARD_AVX2 inline void turn(__m256i strip[kRows]) {
-  __m256i s[8], t[8];
-#pragma GCC unroll 4
-  for (int i = 0; i < 8; i += 2) {
-    s[i] = _mm256_unpacklo_epi32(strip[i], strip[i + 1]);
-    s[i + 1] = _mm256_unpackhi_epi32(strip[i], strip[i + 1]);
-  }
-#pragma GCC unroll 2
-  for (int i = 0; i < 8; i += 4) {
-    t[i] = _mm256_unpacklo_epi64(s[i], s[i + 2]);
-    t[i + 1] = _mm256_unpackhi_epi64(s[i], s[i + 2]);
-    t[i + 2] = _mm256_unpacklo_epi64(s[i + 1], s[i + 3]);
-    t[i + 3] = _mm256_unpackhi_epi64(s[i + 1], s[i + 3]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    strip[i] = _mm256_permute2x128_si256(t[i], t[i + 4], 0x20);
-    strip[i + 4] = _mm256_permute2x128_si256(t[i], t[i + 4], 0x31);
-  }
-}
-
 // The bits of floats without their sign: they are ordered as the numbers are, with what is not a number above all.
 REGARD_AVX2 inline __m256i size_bits(__m256 x) {
   return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));

@@ -33,6 +33,36 @@ REGARD_AVX2 inline __m256 exponential(__m256 x) {
   return _mm256_mul_ps(sum, _mm256_castsi256_ps(power));
 }
 
+// The first of eight numbers, as many as are there; the others are zero unless given.
+REGARD_AVX2 inline __m256 some_of(const float* x, int64_t there, float beyond = 0.0f) {
+  if (there >= 8) return _mm256_loadu_ps(x);
+  alignas(32) float few[8];
+  for (int64_t i = 0; i < 8; ++i) few[i] = i < there ? x[i] : beyond;
+  return _mm256_load_ps(few);
+}
+
+// Eight rows of eight numbers of four bytes each: columns become rows.
+REGARD_AVX2 inline void turn(__m256i square[8]) {
+  __m256i s[8], t[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    s[i] = _mm256_unpacklo_epi32(square[i], square[i + 1]);
+    s[i + 1] = _mm256_unpackhi_epi32(square[i], square[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    t[i] = _mm256_unpacklo_epi64(s[i], s[i + 2]);
+    t[i + 1] = _mm256_unpackhi_epi64(s[i], s[i + 2]);
+    t[i + 2] = _mm256_unpacklo_epi64(s[i + 1], s[i + 3]);
+    t[i + 3] = _mm256_unpackhi_epi64(s[i + 1], s[i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    square[i] = _mm256_permute2x128_si256(t[i], t[i + 4], 0x20);
+    square[i + 4] = _mm256_permute2x128_si256(t[i], t[i + 4], 0x31);
+  }
+}
+
 REGARD_AVX2 inline float largest_of(__m256 x) {
   alignas(32) float lanes[8];
   _mm256_store_ps(lanes, x);

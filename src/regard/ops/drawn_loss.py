@@ -29,9 +29,9 @@ def drawn_cross_entropy(
 
     The gradient for the logits, g = softmax(z) - q with q the smoothed labels, has an element for every word, and
     nearly all of them are tiny. One that is smaller than `SMALL` is kept with the chance |g| / SMALL, as ±SMALL: its
-    mean is g. A few hundred are left of many thousands, and products with them take a fraction of the time. What chance
-    adds to g has a length of √(SMALL · Σ|g|) at most, some hundredths, and the g of a token that is not yet known well
-    one of about 1: tokens differ by far more.
+    mean is g. A hundred or so are left of many thousands, and products with them take a fraction of the time. What
+    chance adds to g has a length of √(SMALL · Σ|g|) at most, about a tenth, and the g of a token that is not yet known
+    well one of about 1: tokens differ by far more.
 
     In `products_in_bytes`, the logits are products of bytes, but for their mean in the smoothed part of the loss.
 
@@ -188,6 +188,21 @@ def _by_formula(
     gradients: _Gradients,
 ) -> Tensor:
     """Draw the same by torch alone, and multiply with everything that was not kept, too."""
+    total, change_PRW = judged(logits_PRW, labels_R, smoothing, agreement)
+    change_NW = drawn_from(change_PRW.flatten(0, 1), words_PR.flatten()).to(weight_WD.dtype)
+    gradients[0].copy_((change_NW @ weight_WD).view_as(states_PRD))
+    gradients[1].addmm_(change_NW.T, states_PRD.flatten(0, 1))
+    if gradients[2] is not None:
+        gradients[2].add_(change_NW.sum(0))
+    return total
+
+
+def judged(logits_PRW: Tensor, labels_R: Tensor, smoothing: float, agreement: float) -> tuple[Tensor, Tensor]:
+    """Give the loss of one pass or two, but for the mean of the logits, and its whole gradient for the logits.
+
+    With d = log P₁ - log P₂ and the smoothed labels q, that of the first of two is
+    ½ (P₁ - q) + α/4 · (P₁ · (d - Σ P₁ d) + P₁ - P₂), and likewise for the second.
+    """
     P, R, W = logits_PRW.shape
     at = labels_R.expand(P, R)[..., None]
     logs_PRW = logits_PRW.log_softmax(-1)
@@ -202,12 +217,7 @@ def _by_formula(
         pulls_PRW = chances_PRW * (apart_RW - means_PR1) + moved_RW
         change_PRW[0].add_(pulls_PRW[0], alpha=agreement / 4)
         change_PRW[1].sub_(pulls_PRW[1], alpha=agreement / 4)
-    change_NW = drawn_from(change_PRW.flatten(0, 1), words_PR.flatten()).to(weight_WD.dtype)
-    gradients[0].copy_((change_NW @ weight_WD).view_as(states_PRD))
-    gradients[1].addmm_(change_NW.T, states_PRD.flatten(0, 1))
-    if gradients[2] is not None:
-        gradients[2].add_(change_NW.sum(0))
-    return total
+    return total, change_PRW
 
 
 def drawn_from(changes_RW: Tensor, words_R: Tensor) -> Tensor:

@@ -12,9 +12,11 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from regard.errors import InputError
-from regard.native import kernels
+from regard.native import kernels, library
+from regard.ops.draws import words_from
 from regard.text.tokenizer import SPACE, Tokenizer
 
 
@@ -37,7 +39,7 @@ class SubwordDropout:
             raise InputError(f"number {strange[0]} is not in the vocabulary of {len(self._table.kinds)}")
         start = hashlib.blake2b(f"{self._seed} {epoch} {example}".encode(), digest_size=8).digest()
         cut = _cut_by_kernel if kernels() is not None else _cut_by_formula
-        return cut(self._table, self._rate, tokens, int.from_bytes(start, "little"))
+        return cut(self._table, self._rate, tokens, int.from_bytes(start, "little", signed=True))
 
 
 _Numbers = npt.NDArray[np.int64]
@@ -70,6 +72,10 @@ class _MergeTable:
         rows = sorted((left << 32 | right, *merge) for (left, right), merge in self.merges.items())
         self.pairs, self.ranks, self.whole = np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy()
 
+    def most_pieces(self, tokens: _Numbers) -> int:
+        """Say how many pieces a cut of these tokens can have at most, and then some."""
+        return len(tokens) + int((self.letter_begins[tokens + 1] - self.letter_begins[tokens]).sum())
+
     def letters_of(self, number: int) -> list[int]:
         first, last = self.letter_begins[number : number + 2]
         return self.letters[first:last].tolist()  # type: ignore[no-any-return]
@@ -94,21 +100,18 @@ class _Cutting(ctypes.Structure):
 
 
 def _cut_by_kernel(table: _MergeTable, rate: float, tokens: _Numbers, start: int) -> list[int]:
-    library = kernels()
-    assert library is not None
     arrays = table.pairs, table.ranks, table.whole, table.letters, table.letter_begins, table.kinds
     cutting = _Cutting(len(table.pairs), *(array.ctypes.data for array in arrays), *_logs(rate))
     tokens = np.ascontiguousarray(tokens)
-    most = len(tokens) + int((table.letter_begins[tokens + 1] - table.letter_begins[tokens]).sum())
-    out, made = np.empty(most, dtype=np.int64), ctypes.c_int64()
-    library.regard_cut(
+    out, made = np.empty(table.most_pieces(tokens), dtype=np.int64), ctypes.c_int64()
+    library().regard_cut(
         ctypes.byref(cutting), tokens.ctypes.data, len(tokens), start, out.ctypes.data, ctypes.byref(made)
     )
     return out[: made.value].tolist()  # type: ignore[no-any-return]
 
 
 def _cut_by_formula(table: _MergeTable, rate: float, tokens: _Numbers, start: int) -> list[int]:
-    draws = _Draws(rate, start)
+    draws = _Draws(rate, start, 4 * table.most_pieces(tokens) + 1)
     again: list[int] = []
     word: list[int] = []
     for number in tokens.tolist():
@@ -142,8 +145,9 @@ class _Draws:
     out at the next: a draw for many steps.
     """
 
-    def __init__(self, rate: float, start: int) -> None:
-        self._state = start
+    def __init__(self, rate: float, start: int, count: int) -> None:
+        """Count on so many draws: two for each piece that is merged, or is the last of its word."""
+        self._words = iter(words_from(torch.tensor([start]), count)[0].tolist())
         self._log_of_leaving, self._log_of_making = _logs(rate)
         self._made = self._run(self._log_of_making)
 
@@ -155,15 +159,11 @@ class _Draws:
         return 1 + self._run(self._log_of_leaving)
 
     def _run(self, log_of_going_on: float) -> int:
-        """Draw how often something happens that goes on with this chance each time, by SplitMix64."""
+        """Draw how often something happens that goes on with this chance each time."""
         if log_of_going_on == 0.0:
             return _ALWAYS
-        self._state = (self._state + 0x9E3779B97F4A7C15) & _BITS
-        z = self._state
-        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _BITS
-        z = (z ^ z >> 27) * 0x94D049BB133111EB & _BITS
-        return int(min(_ALWAYS, math.log(1.0 - ((z ^ z >> 31) >> 11) * 2.0**-53) / log_of_going_on))
+        chance = (next(self._words) % 2**64 >> 11) * 2.0**-53
+        return int(min(_ALWAYS, math.log(1.0 - chance) / log_of_going_on))
 
 
 _ALWAYS = 1 << 60
-_BITS = (1 << 64) - 1

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard.model import Transformer
 from regard.ops import drawn_agreement, drawn_cross_entropy, linear_cross_entropy
+from regard.ops.drawn_loss import judged
 from regard.ops.draws import keys_of_positions
 from regard.training.examples import Batch
 from regard.training.recipe import Training
@@ -67,11 +68,7 @@ def loss_of(training: Training) -> Loss:
 
 
 class _TwoPasses(torch.autograd.Function):
-    """R-Drop's loss with its gradient, some rows at a time, so that what lies between stays in the cache.
-
-    With d = log P₁ - log P₂ and the smoothed labels q, the gradient for the first logits is
-    ½ (P₁ - q) + α/4 · (P₁ · (d - Σ P₁ d) + P₁ - P₂), and likewise for the second.
-    """
+    """R-Drop's loss with its gradient, some rows at a time, so that what lies between stays in the cache."""
 
     _ROWS = 128
 
@@ -81,23 +78,11 @@ class _TwoPasses(torch.autograd.Function):
         total = first_RW.new_zeros((), dtype=torch.promote_types(first_RW.dtype, torch.float32))
         for start in range(0, labels_R.size(0), _TwoPasses._ROWS):
             rows = slice(start, start + _TwoPasses._ROWS)
-            one, two, labels = first_RW[rows], second_RW[rows], labels_R[rows]
-            logs, other_logs = one.log_softmax(-1), two.log_softmax(-1)
-            chances, other_chances = logs.exp(), other_logs.exp()
-            apart = logs - other_logs
-            change = chances - other_chances
-            total += alpha / 4 * (change * apart).sum()
-            for mine, log, sign, gradient in (
-                (chances, logs, 1.0, gradients[0][rows]),
-                (other_chances, other_logs, -1.0, gradients[1][rows]),
-            ):
-                at = labels[:, None]
-                total -= ((1 - smoothing) * log.gather(1, at).sum() + smoothing * log.mean(-1).sum()) / 2
-                mean = (mine * apart).sum(-1, keepdim=True)
-                torch.sub(apart, mean, out=gradient)
-                gradient.mul_(mine).add_(change).mul_(sign * alpha / 4)
-                gradient.add_(mine, alpha=0.5).sub_(smoothing / 2 / log.size(1))
-                gradient.scatter_add_(1, at, gradient.new_full(at.shape, -(1 - smoothing) / 2))
+            logits_PRW = torch.stack([first_RW[rows], second_RW[rows]])
+            loss, changes_PRW = judged(logits_PRW, labels_R[rows], smoothing, alpha)
+            total += loss - smoothing * logits_PRW.mean(-1).sum() / 2
+            for gradient, change_RW in zip(gradients, changes_PRW, strict=True):
+                gradient[rows] = change_RW
         ctx.save_for_backward(*gradients)
         return total
 

@@ -18,7 +18,7 @@ LANES = 8
 LIBRARY = Path(__file__).with_name("kernels.so")
 
 _SIZE, _POINTER, _INT = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int
-_VERSION = 14
+_VERSION = 15
 
 
 def _checked(status: int) -> None:
@@ -35,6 +35,8 @@ _SIGNATURES = {
     "regard_choose": (None, [_POINTER, _POINTER, _SIZE, _POINTER, _POINTER, _POINTER, _POINTER]),
     "regard_chosen": (_checked, [_POINTER, _POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _INT, _POINTER]),
     "regard_byte_product": (_checked, [_POINTER, _SIZE]),
+    "regard_multiplies_floats": (_INT, []),
+    "regard_float_product": (_checked, [_POINTER, _SIZE]),
     "regard_linear": (_checked, [_POINTER, _POINTER, _SIZE, _INT, _POINTER]),
     "regard_embed": (None, [_POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _SIZE, ctypes.c_float, _POINTER]),
     "regard_encode": (_checked, [_POINTER, _POINTER, _POINTER, _SIZE, _SIZE]),

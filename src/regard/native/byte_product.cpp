@@ -29,8 +29,6 @@ constexpr int64_t kMostInputs = 1024;
 
 Rounding rounding(int32_t by_chance) { return by_chance ? Rounding::kByChance : Rounding::kNearest; }
 
-Floats inputs_from(const Floats& all, int64_t d) { return {all.first + d * all.input_apart, all.row_apart, all.input_apart}; }
-
 void multiply_once(const ByteProduct& p, int64_t threads) {
   thread_local std::vector<PackedWeights> room;
   std::vector<PackedWeights>& packed = room;
@@ -41,14 +39,14 @@ void multiply_once(const ByteProduct& p, int64_t threads) {
   threads = std::min(threads, p.R * p.D * p.X / kWorthAThread);
   in_parts(rounded_up(p.X, kLanes) / kLanes, threads, [&](int64_t first, int64_t last) {
     for (int64_t part = 0; part < parts; ++part)
-      packed[part].round(inputs_from(p.weight, part * kMostInputs), first * kLanes, std::min(p.X, last * kLanes), size(part),
+      packed[part].round(p.weight.inputs_from(part * kMostInputs), first * kLanes, std::min(p.X, last * kLanes), size(part),
                          rounding(p.weights_by_chance));
   }, &share_with_team);
   in_parts(p.R, threads, [&](int64_t first, int64_t last) {
     thread_local ByteRows rows;
     for (int64_t part = 0; part < parts; ++part) {
       const PackedWeights& some = packed[part];
-      const Floats x = inputs_from(p.x, part * kMostInputs);
+      const Floats x = p.x.inputs_from(part * kMostInputs);
       rows.round({x.first + first * x.row_apart, x.row_apart, x.input_apart}, last - first, size(part),
                  rounding(p.rows_by_chance));
       multiply({some.bytes.data(), some.scales.data(), some.sums.data(), part == 0 ? p.bias : nullptr, p.X, size(part)}, rows,

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "floats.hpp"
+
 namespace regard {
 
 constexpr int kLanes = 16;  // outputs in a block of packed weights
@@ -31,12 +33,6 @@ struct Linear {
   const int32_t* sums;  // of each output's weights
   const float* bias;    // or null
   int64_t X, D;
-};
-
-// Rows of floats; of the distances between two rows and between two inputs, one is 1.
-struct Floats {
-  const float* first;
-  int64_t row_apart, input_apart;
 };
 
 // To the nearest step, or up or down by chance, so that what is rounded is right on average.

@@ -9,6 +9,7 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.native import can_compute, library, threads
 from regard.ops.derivatives import refuse_second_derivatives
+from regard.ops.float_product import float_product, put_product
 
 
 def label_smoothed_cross_entropy(
@@ -127,14 +128,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
         total = states.new_zeros((), dtype=wide)
         for start in range(0, labels_R.size(0), ROWS):
             rows = slice(start, start + ROWS)
-            logits = states[rows] @ weight.T if bias_W is None else torch.addmm(bias_W, states[rows], weight.T)
+            logits = float_product(states[rows], weight, bias_W)
             surprise, change = _surprise(logits.to(wide), labels_R[rows], smoothing)
             total += surprise
             if bias_gradient is not None:
                 bias_gradient += change.sum(0)
             if product == wide:  # each result where it is wanted, without another pass over it
-                torch.mm(change, weight, out=state_gradient[rows])
-                weight_gradient.addmm_(change.T, states[rows])
+                put_product(change, weight.T, state_gradient[rows])
+                put_product(change.T, states[rows].T, weight_gradient, add=True)
             else:
                 change = change.to(product)
                 state_gradient[rows] = change @ weight

@@ -1,19 +1,16 @@
-"""Products in bytes: the kernel against the formula, how far they are from floats, and what goes back."""
+"""Products in bytes and in floats: how far they are from each other, and what goes back."""
 
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.errors import InputError
 from regard.layers import FeedForward
 from regard.native import kernels
-from regard.ops import linear as module
+from regard.ops import byte_product
 from regard.ops.linear import linear, products_in_bytes
 
-sizes = st.integers(1, 90)
 needs_kernels = pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
 
 
@@ -30,56 +27,6 @@ def in_bytes(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def problem(R: int, D: int, X: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return tuple(torch.randn(*shape, generator=generator) for shape in ((R, D), (X, D), (X,)))  # type: ignore[return-value]
-
-
-roundings = (module._NEAREST, module._ROWS_BY_CHANCE, module._BOTH_BY_CHANCE)
-
-
-@needs_kernels
-@given(
-    R=sizes,
-    D=sizes,
-    X=sizes,
-    seed=st.integers(0, 99),
-    turned=st.booleans(),
-    columns=st.booleans(),
-    with_bias=st.booleans(),
-    rounding=st.sampled_from(roundings),
-)
-def test_the_kernel_computes_the_formula(
-    R: int, D: int, X: int, seed: int, turned: bool, columns: bool, with_bias: bool, rounding: module._Rounding
-) -> None:
-    """Rows and weights in either order in memory, as going forward and going back need them."""
-    x, weight, bias = problem(R, D, X, seed)
-    x = x.T.contiguous().T if columns else x
-    weight = weight.T.contiguous().T if turned else weight
-    given_bias = bias if with_bias else None
-    found = module._product(x, weight, given_bias, rounding)
-    expected = module._product_by_formula(x, weight, given_bias, rounding)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
-    # Of each product's two factors, one is off by a step of 63 at most, one by a step of 64; by half, to the nearest.
-    of_weight = 1.0 if rounding.weights_by_chance else 0.5
-    worst = D * float(x.abs().max() * weight.abs().max()) * (1 / 63 + of_weight / 64 + of_weight / 63 / 64)
-    exact = F.linear(x.double(), weight.double(), None if given_bias is None else given_bias.double())
-    assert float((found.double() - exact).abs().max()) <= worst + 1e-3
-
-
-@needs_kernels
-def test_the_number_of_threads_changes_nothing() -> None:
-    x, weight, bias = problem(301, 1100, 133, 9)
-    results = []
-    for threads in (1, 2, 3):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "threads", lambda count=threads: count)
-            results.append(
-                [
-                    module._product(x, weight, bias, module._NEAREST),
-                    module._product(x, weight.T.contiguous().T, bias, module._ROWS_BY_CHANCE),
-                    module._product(x.T.contiguous().T, weight.T.contiguous().T, None, module._BOTH_BY_CHANCE),
-                ]
-            )
-    for other in results[1:]:
-        assert all(mine.equal(first) for mine, first in zip(other, results[0], strict=True))
 
 
 def test_typical_rows_are_off_by_two_hundredths() -> None:
@@ -143,18 +90,6 @@ def test_rounding_changes_the_gradient_of_weights_much_less_than_another_batch_d
     exact = change.T @ x
     noise = (exact - other.T @ x).square().sum() / 2
     assert float((found - exact).square().sum()) < 0.03 * float(noise)
-
-
-@needs_kernels
-@pytest.mark.parametrize("D", [1023, 1024, 1025, 2048, 3000])
-def test_many_inputs_are_rounded_in_parts(D: int) -> None:
-    x, weight, bias = problem(5, D, 7, D)
-    x[:, 1024:] *= 100  # which the first part does not know of
-    found = module._product(x, weight, bias, module._BOTH_BY_CHANCE)
-    expected = module._product_by_formula(x, weight, bias, module._BOTH_BY_CHANCE)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-2)
-    turned = module._product(x.T.contiguous().T, weight.T.contiguous().T, bias, module._BOTH_BY_CHANCE)
-    torch.testing.assert_close(turned, found, rtol=1e-5, atol=1e-3)
 
 
 def test_more_rows_than_32_bits_have_room_for() -> None:
@@ -237,7 +172,7 @@ def test_what_changes_the_result_in_its_place_costs_no_copies(
 ) -> None:
     """As ReLU does: were the result a view of something, all of it would be copied and put together again."""
     if not by_kernel:
-        monkeypatch.setattr(module, "can_compute", lambda *tensors: False)
+        monkeypatch.setattr(byte_product, "can_compute", lambda *tensors: False)
     x, weight, bias = problem(rows, 16, 8, 11)
     y = in_bytes(x.view(2, rows // 2, 16), weight.requires_grad_(), bias).relu_()
     assert not y._is_view()
@@ -280,3 +215,35 @@ def test_second_derivatives_are_refused() -> None:
     x, weight, _ = problem(4, 16, 8, 8)
     with pytest.raises(InputError, match="a product in bytes has no second derivatives"):
         torch.autograd.grad(in_bytes(x.requires_grad_(), weight).sum(), x, create_graph=True)
+
+
+def in_floats(x: Tensor, weight: Tensor, bias: Tensor | None) -> list[Tensor]:
+    leaves = [leaf.detach().clone().requires_grad_() for leaf in (x, weight, bias) if leaf is not None]
+    y = linear(leaves[0], leaves[1], leaves[2] if bias is not None else None)
+    return [y, *torch.autograd.grad(y.sin().sum(), leaves)]
+
+
+@pytest.mark.parametrize("shape", [(3, 40, 24), (200, 24), (70, 24)])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_floats_and_their_gradients_are_those_of_float64(shape: tuple[int, ...], with_bias: bool) -> None:
+    x, weight, bias = problem(shape[-2], 24, 50, 3)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(4))
+    given = bias if with_bias else None
+    exact = in_floats(x.double(), weight.double(), None if given is None else given.double())
+    for mine, other in zip(in_floats(x, weight, given), exact, strict=True):
+        torch.testing.assert_close(mine.double(), other, rtol=1e-5, atol=1e-4)
+
+
+def test_products_of_floats_have_second_derivatives() -> None:
+    x, weight, bias = (part.requires_grad_() for part in problem(100, 6, 5, 8))
+    penalties = []
+    for multiply in (linear, F.linear):
+        (first,) = torch.autograd.grad(multiply(x, weight, bias).sin().sum(), x, create_graph=True)
+        penalties.append(torch.autograd.grad(first.square().sum(), weight)[0])
+    torch.testing.assert_close(*penalties, rtol=1e-4, atol=1e-4)
+
+
+def test_under_autocast_floats_are_torchs() -> None:
+    x, weight, bias = problem(100, 16, 8, 9)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert linear(x, weight, bias).dtype == torch.bfloat16

@@ -1,0 +1,225 @@
+// y = xWᵀ + b in floats, for processors with AVX-512 whose maker is not the one of the library that torch multiplies with:
+// that library leaves a sixth of what they can do.
+//
+// Rows and weights are packed in panels, so that for each input the numbers of 14 rows, and of 32 outputs, lie side by side.
+// A tile of 14 × 32 sums stays in registers while all inputs pass by. A sum takes its inputs in their order, whatever is
+// computed beside it. Plain C on the outside.
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "floats.hpp"
+#include "threads.hpp"
+
+#define REGARD_AVX512 __attribute__((target("avx512f")))
+
+namespace regard {
+namespace {
+
+constexpr int64_t kWorthAThread = 500'000;  // products; for fewer, waking one up costs more than it saves
+
+constexpr int64_t kRegister = 16;                // floats
+constexpr int64_t kRows = 14;                    // of a tile: with 32 outputs, as many sums as there are registers for
+constexpr int64_t kOutputs = 2 * kRegister;      // of a tile
+constexpr int64_t kDepth = 512;                  // inputs that pass by at a time
+constexpr int64_t kBlockOutputs = 8 * kOutputs;  // their weights stay in the second cache while all rows pass by
+
+// The layout is that of `_FloatProduct` in `ops/float_product.py`.
+struct FloatProduct {
+  int64_t R, D, X;
+  Floats x;           // R rows of D inputs
+  Floats weight;      // X outputs of D inputs
+  const float* bias;  // X, or null
+  float* y;           // R × X
+  float* sums;        // of the inputs of each row, R, or null
+  int32_t add;        // to what is in y already
+};
+
+REGARD_AVX512 inline __mmask16 first(int64_t there) {
+  return there >= kRegister ? 0xffff : there <= 0 ? 0 : (1u << there) - 1;
+}
+
+REGARD_AVX512 inline __m512 low_pairs(__m512 a, __m512 b) {
+  return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+}
+
+REGARD_AVX512 inline __m512 high_pairs(__m512 a, __m512 b) {
+  return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+}
+
+// Sixteen rows of sixteen numbers: columns become rows.
+REGARD_AVX512 inline void turn(__m512 square[kRegister]) {
+  __m512 s[16], t[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    s[i] = _mm512_unpacklo_ps(square[i], square[i + 1]);
+    s[i + 1] = _mm512_unpackhi_ps(square[i], square[i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    t[i] = low_pairs(s[i], s[i + 2]);
+    t[i + 1] = high_pairs(s[i], s[i + 2]);
+    t[i + 2] = low_pairs(s[i + 1], s[i + 3]);
+    t[i + 3] = high_pairs(s[i + 1], s[i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {  // now by fours: the even ones of two registers, and the odd ones
+    s[i] = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88);
+    s[i + 4] = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
+    s[i + 8] = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88);
+    s[i + 12] = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    square[i] = _mm512_shuffle_f32x4(s[i], s[i + 8], 0x88);
+    square[i + 8] = _mm512_shuffle_f32x4(s[i], s[i + 8], 0xdd);
+  }
+}
+
+// Pack a panel of rows that lie in memory one after the other. What is stored beyond a panel's width is in the place of the
+// next input, which comes later, or in the room behind the last.
+template <int wide>
+REGARD_AVX512 void pack_rows(const float* x, int64_t apart, int64_t rows, int64_t D, float* to) {
+  for (int64_t r = 0; r < wide; r += kRegister)
+    for (int64_t d = 0; d < D; d += kRegister) {
+      const int64_t inputs = std::min(kRegister, D - d);
+      __m512 square[kRegister];
+#pragma GCC unroll 16
+      for (int i = 0; i < kRegister; ++i)
+        square[i] = i < rows - r ? _mm512_maskz_loadu_ps(first(inputs), x + (r + i) * apart + d) : _mm512_setzero_ps();
+      turn(square);
+      for (int64_t i = 0; i < inputs; ++i) _mm512_storeu_ps(to + (d + i) * wide + r, square[i]);
+    }
+}
+
+// Pack a panel of rows that are columns in memory, and add each up if asked.
+template <int wide>
+REGARD_AVX512 void pack_columns(const float* x, int64_t apart, int64_t rows, int64_t D, float* to, float* sums) {
+  for (int64_t r = 0; r < wide; r += kRegister) {
+    const __mmask16 there = first(std::min<int64_t>(wide, rows) - r);
+    __m512 sum = _mm512_setzero_ps();
+    for (int64_t d = 0; d < D; ++d) {
+      const __m512 some = _mm512_maskz_loadu_ps(there, x + d * apart + r);
+      _mm512_storeu_ps(to + d * wide + r, some);
+      sum = _mm512_add_ps(sum, some);
+    }
+    if (sums) _mm512_mask_storeu_ps(sums + r, there, _mm512_add_ps(sum, _mm512_maskz_loadu_ps(there, sums + r)));
+  }
+}
+
+// Where the panel of a row starts: each has room for whole registers of rows, so that no other is written to.
+template <int wide>
+constexpr int64_t panel_start(int64_t row, int64_t D) {
+  constexpr int64_t room = (wide + kRegister - 1) / kRegister * kRegister;
+  return row / wide * room * D;
+}
+
+// Pack the panel that starts with a row, of so many; all panels together start at `to`. Sums are for columns alone.
+template <int wide>
+void pack(const Floats& x, int64_t row, int64_t rows, int64_t D, float* to, float* sums = nullptr) {
+  const float* from = x.first + row * x.row_apart;
+  to += panel_start<wide>(row, D);
+  if (x.row_apart == 1)
+    pack_columns<wide>(from, x.input_apart, rows - row, D, to, sums ? sums + row : nullptr);
+  else
+    pack_rows<wide>(from, x.row_apart, rows - row, D, to);
+}
+
+// A tile of y: from what is there already, from the bias, or from zero.
+struct Tile {
+  float* y;
+  int64_t X;
+  const float* bias;
+  __mmask16 there[2];  // which of its outputs
+  bool add;
+};
+
+template <int M>
+REGARD_AVX512 void multiply_panels(const float* rows, const float* weights, int64_t D, const Tile& tile) {
+  __m512 sums[M][2];
+#pragma GCC unroll 14
+  for (int m = 0; m < M; ++m)
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const float* start = tile.add ? tile.y + m * tile.X : tile.bias;
+      sums[m][half] = start ? _mm512_maskz_loadu_ps(tile.there[half], start + half * kRegister) : _mm512_setzero_ps();
+    }
+  for (int64_t d = 0; d < D; ++d, rows += kRows, weights += kOutputs) {
+    const __m512 low = _mm512_loadu_ps(weights), high = _mm512_loadu_ps(weights + kRegister);
+#pragma GCC unroll 14
+    for (int m = 0; m < M; ++m) {
+      const __m512 x = _mm512_set1_ps(rows[m]);
+      sums[m][0] = _mm512_fmadd_ps(x, low, sums[m][0]);
+      sums[m][1] = _mm512_fmadd_ps(x, high, sums[m][1]);
+    }
+  }
+#pragma GCC unroll 14
+  for (int m = 0; m < M; ++m)
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half)
+      _mm512_mask_storeu_ps(tile.y + m * tile.X + half * kRegister, tile.there[half], sums[m][half]);
+}
+
+using MultiplyPanels = void (*)(const float*, const float*, int64_t, const Tile&);
+
+constexpr MultiplyPanels kByRows[kRows + 1] = {
+    nullptr,
+    multiply_panels<1>, multiply_panels<2>,  multiply_panels<3>,  multiply_panels<4>,  multiply_panels<5>,
+    multiply_panels<6>, multiply_panels<7>,  multiply_panels<8>,  multiply_panels<9>,  multiply_panels<10>,
+    multiply_panels<11>, multiply_panels<12>, multiply_panels<13>, multiply_panels<14>};
+
+// Room for so many floats, from the start of a line of the cache on.
+float* room_for(std::vector<float>& room, int64_t size) {
+  constexpr int64_t kLine = kRegister * sizeof(float);
+  if (static_cast<int64_t>(room.size()) < size + kRegister) room.resize(size + kRegister);
+  return room.data() + (kLine - reinterpret_cast<uintptr_t>(room.data()) % kLine) % kLine / sizeof(float);
+}
+
+// The rows of panels from first to last, with D inputs from start.
+void multiply_rows(const FloatProduct& p, int64_t start, int64_t D, const float* weights, float* rows, int64_t first_panel,
+                   int64_t last_panel) {
+  const Floats x = p.x.inputs_from(start);
+  for (int64_t panel = first_panel; panel < last_panel; ++panel) pack<kRows>(x, panel * kRows, p.R, D, rows, p.sums);
+  for (int64_t block = 0; block < p.X; block += kBlockOutputs)
+    for (int64_t r = first_panel * kRows; r < std::min(p.R, last_panel * kRows); r += kRows)
+      for (int64_t output = block; output < std::min(p.X, block + kBlockOutputs); output += kOutputs) {
+        const Tile tile{p.y + r * p.X + output, p.X, p.bias ? p.bias + output : nullptr,
+                        {first(p.X - output), first(p.X - output - kRegister)}, p.add || start > 0};
+        kByRows[std::min(kRows, p.R - r)](rows + panel_start<kRows>(r, D), weights + panel_start<kOutputs>(output, D), D, tile);
+      }
+}
+
+void multiply_floats(const FloatProduct& p, int64_t threads) {
+  thread_local std::vector<float> room_for_rows, room_for_weights;
+  const int64_t row_panels = (p.R + kRows - 1) / kRows, weight_panels = (p.X + kOutputs - 1) / kOutputs;
+  const int64_t most = std::min(kDepth, p.D);
+  float* rows = room_for(room_for_rows, panel_start<kRows>(row_panels * kRows, most));
+  float* weights = room_for(room_for_weights, panel_start<kOutputs>(weight_panels * kOutputs, most));
+  threads = std::min(threads, p.R * p.D * p.X / kWorthAThread);
+  if (p.sums) std::fill_n(p.sums, p.R, 0.0f);
+  for (int64_t start = 0; start < p.D; start += kDepth) {
+    const int64_t D = std::min(kDepth, p.D - start);
+    const Floats some = p.weight.inputs_from(start);
+    in_parts(weight_panels, threads, [&](int64_t from, int64_t to) {
+      for (int64_t panel = from; panel < to; ++panel) pack<kOutputs>(some, panel * kOutputs, p.X, D, weights);
+    }, &share_with_team);
+    in_parts(row_panels, threads, [&](int64_t from, int64_t to) { multiply_rows(p, start, D, weights, rows, from, to); },
+             &share_with_team);
+  }
+}
+
+}  // namespace
+}  // namespace regard
+
+extern "C" {
+
+// Whether this processor multiplies floats faster here than by the library that torch has.
+int regard_multiplies_floats() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_is("amd"); }
+
+int regard_float_product(const regard::FloatProduct* product, int64_t threads) {
+  return regard::guarded([&] { regard::multiply_floats(*product, threads); });
+}
+}

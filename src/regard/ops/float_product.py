@@ -1,0 +1,111 @@
+"""xWᵀ + b in floats, by a kernel where it is faster than the library that torch multiplies with."""
+
+import ctypes
+import math
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.native import can_compute, has_memory, library, threads
+
+_FEW_ROWS = 64
+"""For fewer, packing the weights costs more than is saved."""
+
+
+def float_product(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> Tensor:
+    """Give xWᵀ + b for x (…, D), as numbers without a history.
+
+    >>> x, weight = torch.randn(100, 8), torch.randn(5, 8)
+    >>> torch.allclose(float_product(x, weight), x @ weight.T, atol=1e-5)
+    True
+    """
+    if not by_kernel(x, weight_XD, bias_X):
+        return F.linear(x, weight_XD, bias_X)
+    y = x.new_empty(*x.shape[:-1], weight_XD.size(0))
+    _multiply(as_rows(x), weight_XD, y, bias_X=bias_X)
+    return y
+
+
+def put_product(x_RD: Tensor, weight_XD: Tensor, to_RX: Tensor, *, add: bool = False) -> None:
+    """Put xWᵀ where it is wanted, or add it to what is there."""
+    if by_kernel(x_RD, weight_XD) and to_RX.is_contiguous():
+        _multiply(x_RD, weight_XD, to_RX, add=add)
+    elif add:
+        to_RX.addmm_(x_RD, weight_XD.T)
+    else:
+        torch.mm(x_RD, weight_XD.T, out=to_RX)
+
+
+def product_and_sums(x_RD: Tensor, weight_XD: Tensor) -> tuple[Tensor, Tensor]:
+    """Give xWᵀ, and the sum of each row of x: where rows are columns in memory, they are read once for both."""
+    if not (by_kernel(x_RD, weight_XD) and x_RD.stride(0) == 1):
+        return float_product(x_RD, weight_XD), x_RD.sum(1)
+    y_RX, sums_R = x_RD.new_empty(x_RD.size(0), weight_XD.size(0)), x_RD.new_empty(x_RD.size(0))
+    _multiply(x_RD, weight_XD, y_RX, sums_R=sums_R)
+    return y_RX, sums_R
+
+
+def by_kernel(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> bool:
+    """Say whether a product of these is for the kernel; what is wrong with shapes is for torch to say."""
+    tensors = [x, weight_XD, *([] if bias_X is None else [bias_X])]
+    return (
+        can_compute(*tensors)
+        and _is_faster()
+        and x.dim() > 0
+        and weight_XD.dim() == 2
+        and x.size(-1) == weight_XD.size(1) > 0
+        and (bias_X is None or (bias_X.shape == weight_XD.shape[:1] and bias_X.is_contiguous()))
+        and weight_XD.size(0) > 0
+        and x.numel() >= _FEW_ROWS * x.size(-1)
+        and 1 in weight_XD.stride()
+        and not torch.is_autocast_enabled("cpu")
+        and has_memory(x)
+    )
+
+
+def as_rows(x: Tensor) -> Tensor:
+    """Give x (…, D) as rows."""
+    return x.reshape(math.prod(x.shape[:-1]), x.size(-1))
+
+
+@cache
+def _is_faster() -> bool:
+    return bool(library().regard_multiplies_floats())
+
+
+class _FloatProduct(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in "RDX"),
+        ("x", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("row_apart", "row_input_apart")),
+        ("weight", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("output_apart", "input_apart")),
+        *((name, ctypes.c_void_p) for name in ("bias", "y", "sums")),
+        ("add", ctypes.c_int32),
+    )
+
+
+def _multiply(
+    x_RD: Tensor,
+    weight_XD: Tensor,
+    to_RX: Tensor,
+    *,
+    bias_X: Tensor | None = None,
+    sums_R: Tensor | None = None,
+    add: bool = False,
+) -> None:
+    x_RD = x_RD if 1 in x_RD.stride() else x_RD.contiguous()
+    product = _FloatProduct(
+        *(*x_RD.shape, weight_XD.size(0)),
+        *(x_RD.data_ptr(), *x_RD.stride()),
+        *(weight_XD.data_ptr(), *weight_XD.stride()),
+        *(
+            None if bias_X is None else bias_X.data_ptr(),
+            to_RX.data_ptr(),
+            None if sums_R is None else sums_R.data_ptr(),
+        ),
+        add,
+    )
+    library().regard_float_product(ctypes.byref(product), threads())

@@ -1,0 +1,73 @@
+"""Products of bytes: the kernel against the formula."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.ops import byte_product as module
+from regard.ops.byte_product import BOTH_BY_CHANCE, NEAREST, ROWS_BY_CHANCE, Rounding, byte_product
+from tests.unit.ops.test_linear import needs_kernels, problem
+
+sizes = st.integers(1, 90)
+roundings = (NEAREST, ROWS_BY_CHANCE, BOTH_BY_CHANCE)
+
+
+@needs_kernels
+@given(
+    R=sizes,
+    D=sizes,
+    X=sizes,
+    seed=st.integers(0, 99),
+    turned=st.booleans(),
+    columns=st.booleans(),
+    with_bias=st.booleans(),
+    rounding=st.sampled_from(roundings),
+)
+def test_the_kernel_computes_the_formula(
+    R: int, D: int, X: int, seed: int, turned: bool, columns: bool, with_bias: bool, rounding: Rounding
+) -> None:
+    """Rows and weights in either order in memory, as going forward and going back need them."""
+    x, weight, bias = problem(R, D, X, seed)
+    x = x.T.contiguous().T if columns else x
+    weight = weight.T.contiguous().T if turned else weight
+    given_bias = bias if with_bias else None
+    found = byte_product(x, weight, given_bias, rounding)
+    expected = module._product_by_formula(x, weight, given_bias, rounding)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+    # Of each product's two factors, one is off by a step of 63 at most, one by a step of 64; by half, to the nearest.
+    of_weight = 1.0 if rounding.weights_by_chance else 0.5
+    worst = D * float(x.abs().max() * weight.abs().max()) * (1 / 63 + of_weight / 64 + of_weight / 63 / 64)
+    exact = F.linear(x.double(), weight.double(), None if given_bias is None else given_bias.double())
+    assert float((found.double() - exact).abs().max()) <= worst + 1e-3
+
+
+@needs_kernels
+def test_the_number_of_threads_changes_nothing() -> None:
+    x, weight, bias = problem(301, 1100, 133, 9)
+    results = []
+    for threads in (1, 2, 3):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "threads", lambda count=threads: count)
+            results.append(
+                [
+                    byte_product(x, weight, bias, NEAREST),
+                    byte_product(x, weight.T.contiguous().T, bias, ROWS_BY_CHANCE),
+                    byte_product(x.T.contiguous().T, weight.T.contiguous().T, None, BOTH_BY_CHANCE),
+                ]
+            )
+    for other in results[1:]:
+        assert all(mine.equal(first) for mine, first in zip(other, results[0], strict=True))
+
+
+@needs_kernels
+@pytest.mark.parametrize("D", [1023, 1024, 1025, 2048, 3000])
+def test_many_inputs_are_rounded_in_parts(D: int) -> None:
+    x, weight, bias = problem(5, D, 7, D)
+    x[:, 1024:] *= 100  # which the first part does not know of
+    found = byte_product(x, weight, bias, BOTH_BY_CHANCE)
+    expected = module._product_by_formula(x, weight, bias, BOTH_BY_CHANCE)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-2)
+    turned = byte_product(x.T.contiguous().T, weight.T.contiguous().T, bias, BOTH_BY_CHANCE)
+    torch.testing.assert_close(turned, found, rtol=1e-5, atol=1e-3)

@@ -1,0 +1,95 @@
+"""Products of floats by the kernel: against float64, and what they do not depend on."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.native import kernels
+from regard.ops import float_product as module
+from regard.ops.float_product import by_kernel, float_product, product_and_sums, put_product
+from tests.unit.ops.test_linear import problem
+
+needs_the_kernel = pytest.mark.skipif(
+    kernels() is None or not module._is_faster(), reason="the kernel is for AMD's processors with AVX-512"
+)
+sizes = st.one_of(st.integers(1, 90), st.sampled_from([511, 512, 513, 1030]))
+
+
+def columns(x: Tensor) -> Tensor:
+    """The same numbers, with columns together in memory."""
+    return x.T.contiguous().T
+
+
+@pytest.fixture(autouse=True)
+def few_rows_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FEW_ROWS", 1)
+
+
+def assert_exact(found: Tensor, exact: Tensor, D: int) -> None:
+    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-5 * D**0.5)
+
+
+@needs_the_kernel
+@given(R=sizes, D=sizes, X=sizes, seed=st.integers(0, 99), turned=st.booleans(), upright=st.booleans())
+def test_products_are_those_of_float64(R: int, D: int, X: int, seed: int, turned: bool, upright: bool) -> None:
+    """Rows and weights in either order in memory, as going forward and going back need them."""
+    x, weight, bias = problem(R, D, X, seed)
+    exact = x.double() @ weight.double().T
+    x, weight = columns(x) if upright else x, columns(weight) if turned else weight
+    assert by_kernel(x, weight, bias)
+    assert_exact(float_product(x, weight, bias), exact + bias.double(), D)
+    assert_exact(float_product(x, weight), exact, D)
+    product, sums = product_and_sums(x, weight)
+    assert_exact(product, exact, D)
+    assert_exact(sums, x.double().sum(1), D)
+    place = torch.full((R, X), torch.nan)
+    put_product(x, weight, place)
+    assert_exact(place, exact, D)
+    put_product(x, weight, place, add=True)
+    assert_exact(place, 2 * exact, D)
+
+
+@needs_the_kernel
+def test_nothing_is_written_beside_the_result() -> None:
+    x, weight, _ = problem(29, 33, 47, 1)
+    around = torch.full((29 * 47 + 64,), 7.0)
+    put_product(x, weight, around[32:-32].view(29, 47))
+    assert around[:32].eq(7.0).all()
+    assert around[-32:].eq(7.0).all()
+
+
+@needs_the_kernel
+def test_a_row_and_the_number_of_threads_change_nothing_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight, bias = problem(301, 1100, 133, 9)
+    found = float_product(x, weight, bias)
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(module, "threads", lambda count=threads: count)
+        assert float_product(x, weight, bias).equal(found)
+        assert float_product(columns(x), columns(weight), bias).equal(found)
+    assert float_product(x[17:18], weight, bias).equal(found[17:18])
+    x[3] = torch.nan
+    others = [row for row in range(301) if row != 3]
+    loud = float_product(x, weight, bias)
+    assert loud[others].equal(found[others])
+    assert loud[3].isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("x", "weight"),
+    [
+        (torch.randn(4, 5).double(), torch.randn(3, 5).double()),
+        (torch.randn(0, 5), torch.randn(3, 5)),
+        (torch.randn(4, 0), torch.randn(3, 0)),
+        (torch.randn(4, 5), torch.randn(0, 5)),
+        (torch.randn(4, 5), torch.randn(6, 10)[::2, ::2]),
+        (torch.randn(5), torch.randn(3, 5)),
+    ],
+)
+def test_what_is_not_for_the_kernel_is_torchs(x: Tensor, weight: Tensor) -> None:
+    torch.testing.assert_close(float_product(x, weight), x @ weight.T)
+    if x.dim() == 2:
+        product, sums = product_and_sums(x, weight)
+        torch.testing.assert_close(product, x @ weight.T)
+        torch.testing.assert_close(sums, x.sum(1))

@@ -1,5 +1,6 @@
 """Peers side by side: one driver alternates fresh processes, so that a slow minute of the machine slows all of them."""
 
+import gc
 import json
 import os
 import platform
@@ -9,12 +10,21 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# glibc told to keep the memory that it has: without it, every large tensor is made of fresh pages.
+# What `regard train` does for memory. glibc is told to keep what it has: without it, every large tensor is made of fresh
+# pages. And Python's collector is told to leave alone what was there before the first step, by `settle`.
 KEEP_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "100000000000",
     "MALLOC_TOP_PAD_": "1000000000",
+    "BENCH_SETTLED": "1",
 }
+
+
+def settle() -> None:
+    """Do what `regard train` does before its first step, where a contestant is to have it."""
+    if os.environ.get("BENCH_SETTLED") == "1":
+        gc.collect()
+        gc.freeze()
 
 
 @dataclass

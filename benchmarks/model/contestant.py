@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.alternating import settle
 from benchmarks.training.measure import PAD, SIZES, SMOOTHING
 
 SIZE = SIZES["base"]
@@ -26,6 +27,7 @@ def timed(work: Callable[[], Any], repeats: int, warm_up: int = 3) -> float:
     """Give the median seconds of a call."""
     for _ in range(warm_up):
         work()
+    settle()
     seconds = []
     for _ in range(repeats):
         started = time.perf_counter()

@@ -25,6 +25,7 @@ constexpr int64_t kRegister = 16;                // floats
 constexpr int64_t kRows = 14;                    // of a tile: with 32 outputs, as many sums as there are registers for
 constexpr int64_t kOutputs = 2 * kRegister;      // of a tile
 constexpr int64_t kDepth = 512;                  // inputs that pass by at a time
+constexpr int64_t kTogether = 8;                 // panels that are packed at a time
 constexpr int64_t kBlockOutputs = 8 * kOutputs;  // their weights stay in the second cache while all rows pass by
 
 // The layout is that of `_FloatProduct` in `ops/float_product.py`.
@@ -95,21 +96,6 @@ REGARD_AVX512 void pack_rows(const float* x, int64_t apart, int64_t rows, int64_
     }
 }
 
-// Pack a panel of rows that are columns in memory, and add each up if asked.
-template <int wide>
-REGARD_AVX512 void pack_columns(const float* x, int64_t apart, int64_t rows, int64_t D, float* to, float* sums) {
-  for (int64_t r = 0; r < wide; r += kRegister) {
-    const __mmask16 there = first(std::min<int64_t>(wide, rows) - r);
-    __m512 sum = _mm512_setzero_ps();
-    for (int64_t d = 0; d < D; ++d) {
-      const __m512 some = _mm512_maskz_loadu_ps(there, x + d * apart + r);
-      _mm512_storeu_ps(to + d * wide + r, some);
-      sum = _mm512_add_ps(sum, some);
-    }
-    if (sums) _mm512_mask_storeu_ps(sums + r, there, _mm512_add_ps(sum, _mm512_maskz_loadu_ps(there, sums + r)));
-  }
-}
-
 // Where the panel of a row starts: each has room for whole registers of rows, so that no other is written to.
 template <int wide>
 constexpr int64_t panel_start(int64_t row, int64_t D) {
@@ -117,15 +103,34 @@ constexpr int64_t panel_start(int64_t row, int64_t D) {
   return row / wide * room * D;
 }
 
-// Pack the panel that starts with a row, of so many; all panels together start at `to`. Sums are for columns alone.
+// Pack rows from first to last that are columns in memory, and add each up if asked. Memory is read in its order, as far as
+// there are not too many panels to write to at a time.
 template <int wide>
-void pack(const Floats& x, int64_t row, int64_t rows, int64_t D, float* to, float* sums = nullptr) {
-  const float* from = x.first + row * x.row_apart;
-  to += panel_start<wide>(row, D);
-  if (x.row_apart == 1)
-    pack_columns<wide>(from, x.input_apart, rows - row, D, to, sums ? sums + row : nullptr);
-  else
-    pack_rows<wide>(from, x.row_apart, rows - row, D, to);
+REGARD_AVX512 void pack_columns(const float* x, int64_t apart, int64_t row, int64_t last, int64_t D, float* to, float* sums) {
+  for (int64_t group = row; group < last; group += kTogether * wide)
+    for (int64_t d = 0; d < D; ++d)
+      for (int64_t panel = group; panel < std::min(last, group + kTogether * wide); panel += wide) {
+        float* place = to + panel_start<wide>(panel, D) + d * wide;
+#pragma GCC unroll 2
+        for (int64_t r = 0; r < wide; r += kRegister) {
+          const __mmask16 there = first(std::min<int64_t>(wide, last - panel) - r);
+          const __m512 some = _mm512_maskz_loadu_ps(there, x + d * apart + panel + r);
+          _mm512_storeu_ps(place + r, some);
+          if (sums) {
+            float* sum = sums + panel + r;
+            _mm512_mask_storeu_ps(sum, there, _mm512_add_ps(some, _mm512_maskz_loadu_ps(there, sum)));
+          }
+        }
+      }
+}
+
+// Pack the rows from first to last, of which the first starts a panel; all panels together start at `to`. Sums are for columns
+// alone.
+template <int wide>
+void pack(const Floats& x, int64_t row, int64_t last, int64_t D, float* to, float* sums = nullptr) {
+  if (x.row_apart == 1) return pack_columns<wide>(x.first, x.input_apart, row, last, D, to, sums);
+  for (; row < last; row += wide)
+    pack_rows<wide>(x.first + row * x.row_apart, x.row_apart, last - row, D, to + panel_start<wide>(row, D));
 }
 
 // A tile of y: from what is there already, from the bias, or from zero.
@@ -182,7 +187,7 @@ float* room_for(std::vector<float>& room, int64_t size) {
 void multiply_rows(const FloatProduct& p, int64_t start, int64_t D, const float* weights, float* rows, int64_t first_panel,
                    int64_t last_panel) {
   const Floats x = p.x.inputs_from(start);
-  for (int64_t panel = first_panel; panel < last_panel; ++panel) pack<kRows>(x, panel * kRows, p.R, D, rows, p.sums);
+  pack<kRows>(x, first_panel * kRows, std::min(p.R, last_panel * kRows), D, rows, p.sums);
   for (int64_t block = 0; block < p.X; block += kBlockOutputs)
     for (int64_t r = first_panel * kRows; r < std::min(p.R, last_panel * kRows); r += kRows)
       for (int64_t output = block; output < std::min(p.X, block + kBlockOutputs); output += kOutputs) {
@@ -204,7 +209,7 @@ void multiply_floats(const FloatProduct& p, int64_t threads) {
     const int64_t D = std::min(kDepth, p.D - start);
     const Floats some = p.weight.inputs_from(start);
     in_parts(weight_panels, threads, [&](int64_t from, int64_t to) {
-      for (int64_t panel = from; panel < to; ++panel) pack<kOutputs>(some, panel * kOutputs, p.X, D, weights);
+      pack<kOutputs>(some, from * kOutputs, std::min(p.X, to * kOutputs), D, weights);
     }, &share_with_team);
     in_parts(row_panels, threads, [&](int64_t from, int64_t to) { multiply_rows(p, start, D, weights, rows, from, to); },
              &share_with_team);

@@ -15,6 +15,7 @@ from regard import __version__
 from regard.memory import allocator
 from regard.native import kernels
 from regard.ops import attention, dropout
+from regard.ops.float_product import by_kernel
 from regard.ops.linear import linear, products_in_bytes
 from regard.pipeline.linear import bytes_are_fast, packed_weight
 from regard.training.machine import cpu_name
@@ -28,6 +29,7 @@ def checkup(*, memory_kept: bool) -> Iterator[tuple[str, str]]:
     yield "memory", _memory(memory_kept)
     yield "dropout", _dropout()
     yield "attention", _attention()
+    yield "products", _products()
     yield "precision", _precision()
     yield "translating", _translating()
     backends = [
@@ -67,8 +69,16 @@ def _attention() -> str:
     )
 
 
+def _products() -> str:
+    x, weight = _factors()
+    if not by_kernel(x, weight):
+        return "in floats by the library that torch has"
+    ratio = _seconds(lambda: _back(F.linear(x, weight), x, weight)) / _seconds(lambda: _forward_and_back(x, weight))
+    return f"in floats by the package's own kernel: {ratio:.2f} times as fast as by the library that torch has"
+
+
 def _precision() -> str:
-    x, weight = torch.randn(2048, 512, requires_grad=True), torch.randn(2048, 512, requires_grad=True)
+    x, weight = _factors()
     half, half_weight = (tensor.detach().bfloat16().requires_grad_() for tensor in (x, weight))
     plain = _seconds(lambda: _forward_and_back(x, weight))
     gains = {
@@ -81,9 +91,17 @@ def _precision() -> str:
     return f"matrix products are {told} as fast as in float32: {advice}"
 
 
+def _factors() -> tuple[Tensor, Tensor]:
+    return torch.randn(2048, 512, requires_grad=True), torch.randn(2048, 512, requires_grad=True)
+
+
 def _forward_and_back(x: Tensor, weight: Tensor, *, in_bytes: bool = False) -> None:
     with products_in_bytes(in_bytes):
         y = linear(x, weight)
+    _back(y, x, weight)
+
+
+def _back(y: Tensor, x: Tensor, weight: Tensor) -> None:
     torch.autograd.grad(y, (x, weight), y.detach())
 
 

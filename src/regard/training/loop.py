@@ -8,6 +8,7 @@ from typing import Any
 
 from regard.errors import ConfigError, DivergedError
 from regard.files import new_directory
+from regard.memory import older_objects_left_alone
 from regard.model import Transformer
 from regard.model.directory import load_tensors, read_model_directory, write_model_directory
 from regard.training.averaging import average, chosen_snapshots
@@ -111,6 +112,10 @@ class Trainer:
 
     def train(self, stop: Stop) -> bool:
         """Train until the run's end, and say whether it was reached: a signal ends it sooner."""
+        with older_objects_left_alone():
+            return self._train(stop)
+
+    def _train(self, stop: Stop) -> bool:
         self._recent.start()
         while not self._finished():
             for after, batches in self._loader.steps_from(self._progress.position):

@@ -10,8 +10,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# What `regard train` does for memory. glibc is told to keep what it has: without it, every large tensor is made of fresh
-# pages. And Python's collector is told to leave alone what was there before the first step, by `settle`.
+# What `regard train` does for memory. glibc is told to keep what it has: without it, every large tensor is made of
+# fresh pages. And Python's collector is told to leave alone what was there before the first step, by `settle`.
 KEEP_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "100000000000",

@@ -36,7 +36,9 @@ struct FloatProduct {
   const float* bias;  // X, or null
   float* y;           // R × X
   float* sums;        // of the inputs of each row, R, or null
+  const float* gate;  // R × X, or null: where it is not positive, y is zero
   int32_t add;        // to what is in y already
+  int32_t relu;       // whether what is negative becomes zero
 };
 
 REGARD_AVX512 inline __mmask16 first(int64_t there) {
@@ -133,13 +135,14 @@ void pack(const Floats& x, int64_t row, int64_t last, int64_t D, float* to, floa
     pack_rows<wide>(x.first + row * x.row_apart, x.row_apart, last - row, D, to + panel_start<wide>(row, D));
 }
 
-// A tile of y: from what is there already, from the bias, or from zero.
+// A tile of y: it starts from what is there already, from the bias, or from zero, and what comes of it may be bent.
 struct Tile {
   float* y;
   int64_t X;
   const float* bias;
+  const float* gate;
   __mmask16 there[2];  // which of its outputs
-  bool add;
+  bool add, relu;
 };
 
 template <int M>
@@ -164,8 +167,16 @@ REGARD_AVX512 void multiply_panels(const float* rows, const float* weights, int6
 #pragma GCC unroll 14
   for (int m = 0; m < M; ++m)
 #pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half)
-      _mm512_mask_storeu_ps(tile.y + m * tile.X + half * kRegister, tile.there[half], sums[m][half]);
+    for (int half = 0; half < 2; ++half) {
+      const int64_t place = m * tile.X + half * kRegister;
+      __m512 value = sums[m][half];
+      if (tile.relu) value = _mm512_max_ps(_mm512_setzero_ps(), value);  // what is not a number stays so if it is the second
+      if (tile.gate) {
+        const __m512 gate = _mm512_maskz_loadu_ps(tile.there[half], tile.gate + place);
+        value = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(gate, _mm512_setzero_ps(), _CMP_NLE_UQ), value);
+      }
+      _mm512_mask_storeu_ps(tile.y + place, tile.there[half], value);
+    }
 }
 
 using MultiplyPanels = void (*)(const float*, const float*, int64_t, const Tile&);
@@ -187,12 +198,19 @@ float* room_for(std::vector<float>& room, int64_t size) {
 void multiply_rows(const FloatProduct& p, int64_t start, int64_t D, const float* weights, float* rows, int64_t first_panel,
                    int64_t last_panel) {
   const Floats x = p.x.inputs_from(start);
+  const bool last = start + D == p.D;
   pack<kRows>(x, first_panel * kRows, std::min(p.R, last_panel * kRows), D, rows, p.sums);
   for (int64_t block = 0; block < p.X; block += kBlockOutputs)
     for (int64_t r = first_panel * kRows; r < std::min(p.R, last_panel * kRows); r += kRows)
       for (int64_t output = block; output < std::min(p.X, block + kBlockOutputs); output += kOutputs) {
-        const Tile tile{p.y + r * p.X + output, p.X, p.bias ? p.bias + output : nullptr,
-                        {first(p.X - output), first(p.X - output - kRegister)}, p.add || start > 0};
+        const int64_t place = r * p.X + output;
+        const Tile tile{p.y + place,
+                        p.X,
+                        p.bias ? p.bias + output : nullptr,
+                        p.gate && last ? p.gate + place : nullptr,
+                        {first(p.X - output), first(p.X - output - kRegister)},
+                        p.add || start > 0,
+                        p.relu && last};
         kByRows[std::min(kRows, p.R - r)](rows + panel_start<kRows>(r, D), weights + panel_start<kOutputs>(output, D), D, tile);
       }
 }

@@ -11,6 +11,7 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.ops.derivatives import refuse_second_derivatives
 from regard.ops.dropout import dropout as apply_dropout
+from regard.ops.float_product import float_product, gated_product
 from regard.ops.linear import Gradients, in_bytes, linear, linear_gradients
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"]
@@ -67,9 +68,9 @@ def relu_feed_forward(x: Tensor, w1_FD: Tensor, b1_F: Tensor | None, w2_DF: Tens
 class _ReluFeedForward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, w1_FD: Tensor, b1_F: Tensor | None, w2_DF: Tensor, b2_D: Tensor | None) -> Tensor:
-        hidden = linear(x, w1_FD, b1_F).relu_()
-        ctx.save_for_backward(x, hidden, w1_FD, w2_DF)
         ctx.in_bytes = in_bytes(x)
+        hidden = linear(x, w1_FD, b1_F).relu_() if ctx.in_bytes else float_product(x, w1_FD, b1_F, relu=True)
+        ctx.save_for_backward(x, hidden, w1_FD, w2_DF)
         return linear(hidden, w2_DF, b2_D)
 
     @staticmethod
@@ -78,10 +79,12 @@ class _ReluFeedForward(torch.autograd.Function):
         x, hidden, w1_FD, w2_DF = ctx.saved_tensors
         of_x, of_w1, of_b1, of_w2, of_b2 = ctx.needs_input_grad
         of_hidden, w2_gradient, b2_gradient = linear_gradients(
-            change, hidden, w2_DF, (True, of_w2, of_b2), bytes_too=ctx.in_bytes
+            change, hidden, w2_DF, (ctx.in_bytes, of_w2, of_b2), bytes_too=ctx.in_bytes
         )
-        assert of_hidden is not None
-        torch.ops.aten.threshold_backward.grad_input(of_hidden, hidden, 0, grad_input=of_hidden)
+        if of_hidden is None:
+            of_hidden = gated_product(change, w2_DF.T, hidden)
+        else:
+            torch.ops.aten.threshold_backward.grad_input(of_hidden, hidden, 0, grad_input=of_hidden)
         gradients = linear_gradients(of_hidden, x, w1_FD, (of_x, of_w1, of_b1), bytes_too=ctx.in_bytes)
         return *gradients, w2_gradient, b2_gradient
 

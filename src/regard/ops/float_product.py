@@ -14,17 +14,29 @@ _FEW_ROWS = 64
 """For fewer, packing the weights costs more than is saved."""
 
 
-def float_product(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> Tensor:
-    """Give xWᵀ + b for x (…, D), as numbers without a history.
+def float_product(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None, *, relu: bool = False) -> Tensor:
+    """Give xWᵀ + b for x (…, D), as numbers without a history; with `relu`, what is negative becomes zero.
 
     >>> x, weight = torch.randn(100, 8), torch.randn(5, 8)
     >>> torch.allclose(float_product(x, weight), x @ weight.T, atol=1e-5)
     True
     """
     if not by_kernel(x, weight_XD, bias_X):
-        return F.linear(x, weight_XD, bias_X)
+        y = F.linear(x, weight_XD, bias_X)
+        return y.relu_() if relu else y
     y = x.new_empty(*x.shape[:-1], weight_XD.size(0))
-    _multiply(as_rows(x), weight_XD, y, bias_X=bias_X)
+    _multiply(as_rows(x), weight_XD, y, bias_X=bias_X, relu=relu)
+    return y
+
+
+def gated_product(x: Tensor, weight_XD: Tensor, gate: Tensor) -> Tensor:
+    """Give xWᵀ where the gate (…, X) is positive, and zero elsewhere: what goes back through a ReLU."""
+    if not (by_kernel(x, weight_XD) and can_compute(gate) and gate.is_contiguous()):
+        y = F.linear(x, weight_XD)
+        torch.ops.aten.threshold_backward.grad_input(y, gate, 0, grad_input=y)
+        return y
+    y = x.new_empty(*x.shape[:-1], weight_XD.size(0))
+    _multiply(as_rows(x), weight_XD, y, gate=gate)
     return y
 
 
@@ -82,30 +94,28 @@ class _FloatProduct(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("row_apart", "row_input_apart")),
         ("weight", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("output_apart", "input_apart")),
-        *((name, ctypes.c_void_p) for name in ("bias", "y", "sums")),
-        ("add", ctypes.c_int32),
+        *((name, ctypes.c_void_p) for name in ("bias", "y", "sums", "gate")),
+        *((name, ctypes.c_int32) for name in ("add", "relu")),
     )
 
 
 def _multiply(
     x_RD: Tensor,
     weight_XD: Tensor,
-    to_RX: Tensor,
+    to: Tensor,
     *,
     bias_X: Tensor | None = None,
     sums_R: Tensor | None = None,
+    gate: Tensor | None = None,
     add: bool = False,
+    relu: bool = False,
 ) -> None:
     x_RD = x_RD if 1 in x_RD.stride() else x_RD.contiguous()
     product = _FloatProduct(
         *(*x_RD.shape, weight_XD.size(0)),
         *(x_RD.data_ptr(), *x_RD.stride()),
         *(weight_XD.data_ptr(), *weight_XD.stride()),
-        *(
-            None if bias_X is None else bias_X.data_ptr(),
-            to_RX.data_ptr(),
-            None if sums_R is None else sums_R.data_ptr(),
-        ),
-        add,
+        *(None if some is None else some.data_ptr() for some in (bias_X, to, sums_R, gate)),
+        *(add, relu),
     )
     library().regard_float_product(ctypes.byref(product), threads())

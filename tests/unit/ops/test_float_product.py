@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.native import kernels
 from regard.ops import float_product as module
-from regard.ops.float_product import by_kernel, float_product, product_and_sums, put_product
+from regard.ops.float_product import by_kernel, float_product, gated_product, product_and_sums, put_product
 from tests.unit.ops.test_linear import problem
 
 needs_the_kernel = pytest.mark.skipif(
@@ -49,6 +49,9 @@ def test_products_are_those_of_float64(R: int, D: int, X: int, seed: int, turned
     assert_exact(place, exact, D)
     put_product(x, weight, place, add=True)
     assert_exact(place, 2 * exact, D)
+    assert float_product(x, weight, bias, relu=True).equal(float_product(x, weight, bias).relu())
+    gate = torch.randn(R, X, generator=torch.Generator().manual_seed(seed))
+    assert gated_product(x, weight, gate).equal(torch.where(gate > 0, float_product(x, weight), 0.0))
 
 
 @needs_the_kernel
@@ -74,6 +77,7 @@ def test_a_row_and_the_number_of_threads_change_nothing_elsewhere(monkeypatch: p
     loud = float_product(x, weight, bias)
     assert loud[others].equal(found[others])
     assert loud[3].isnan().all()
+    assert float_product(x, weight, bias, relu=True)[3].isnan().all()
 
 
 @pytest.mark.parametrize(
@@ -89,6 +93,9 @@ def test_a_row_and_the_number_of_threads_change_nothing_elsewhere(monkeypatch: p
 )
 def test_what_is_not_for_the_kernel_is_torchs(x: Tensor, weight: Tensor) -> None:
     torch.testing.assert_close(float_product(x, weight), x @ weight.T)
+    torch.testing.assert_close(float_product(x, weight, relu=True), (x @ weight.T).relu())
+    gate = (x @ weight.T).sin()
+    torch.testing.assert_close(gated_product(x, weight, gate), torch.where(gate > 0, x @ weight.T, 0.0))
     if x.dim() == 2:
         product, sums = product_and_sums(x, weight)
         torch.testing.assert_close(product, x @ weight.T)

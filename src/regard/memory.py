@@ -43,8 +43,13 @@ def older_objects_left_alone() -> Iterator[None]:
     """Let Python look for garbage in this block only among what was made in it.
 
     The libraries that are loaded are some hundred thousand objects, and to walk through them again and again, as steps
-    of training come and go, takes some hundredths of their time, in which one core works alone.
+    of training come and go, takes some hundredths of their time, in which one core works alone. What was there before
+    and becomes garbage meanwhile waits for the end of the block. Where somebody has told the collector so already, it
+    is left at that.
     """
+    if gc.get_freeze_count():
+        yield
+        return
     gc.collect()
     gc.freeze()
     try:

@@ -18,7 +18,7 @@ LANES = 8
 LIBRARY = Path(__file__).with_name("kernels.so")
 
 _SIZE, _POINTER, _INT = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int
-_VERSION = 15
+_VERSION = 16
 
 
 def _checked(status: int) -> None:
@@ -105,6 +105,7 @@ def is_traced() -> bool:
     """Say whether something traces or transforms what is computed: its tensors may have no memory to point at."""
     return bool(
         torch.compiler.is_compiling()
+        or torch._C._get_tracing_state() is not None
         or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack()
         or forward_ad._current_level >= 0  # derivatives that go along with the values are torch's alone
@@ -114,6 +115,8 @@ def is_traced() -> bool:
 def _in_memory(x: torch.Tensor) -> bool:
     return (
         type(x) in (torch.Tensor, torch.nn.Parameter)
+        and x.layout == torch.strided
+        and not x.is_nested
         and x.dtype == torch.float32
         and x.device.type == "cpu"
         and not x.is_neg()

@@ -2,13 +2,14 @@
 // that library leaves a sixth of what they can do.
 //
 // Rows and weights are packed in panels, so that for each input the numbers of 14 rows, and of 32 outputs, lie side by side.
-// A tile of 14 × 32 sums stays in registers while all inputs pass by. A sum takes its inputs in their order, whatever is
-// computed beside it. Plain C on the outside.
+// A tile of 14 × 32 sums stays in registers while 512 inputs pass by; the sums of these are added up. Which inputs go together
+// does not depend on what is computed beside them. Plain C on the outside.
 
 #include <immintrin.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "floats.hpp"
@@ -25,7 +26,9 @@ constexpr int64_t kRegister = 16;                // floats
 constexpr int64_t kRows = 14;                    // of a tile: with 32 outputs, as many sums as there are registers for
 constexpr int64_t kOutputs = 2 * kRegister;      // of a tile
 constexpr int64_t kDepth = 512;                  // inputs that pass by at a time
-constexpr int64_t kTogether = 8;                 // panels that are packed at a time
+constexpr int64_t kTogether = 8;                 // panels of columns that are packed at a time
+constexpr int64_t kMostRows = 128 * kRows;        // that have room as panels, for each thread
+constexpr int64_t kMostOutputs = 256 * kOutputs;  // that have room as panels
 constexpr int64_t kBlockOutputs = 8 * kOutputs;  // their weights stay in the second cache while all rows pass by
 
 // The layout is that of `_FloatProduct` in `ops/float_product.py`.
@@ -36,12 +39,12 @@ struct FloatProduct {
   const float* bias;  // X, or null
   float* y;           // R × X
   float* sums;        // of the inputs of each row, R, or null
-  const float* gate;  // R × X, or null: where it is not positive, y is zero
+  const float* gate;  // R × X, or null: where it is zero or less, y is zero
   int32_t add;        // to what is in y already
   int32_t relu;       // whether what is negative becomes zero
 };
 
-REGARD_AVX512 inline __mmask16 first(int64_t there) {
+REGARD_AVX512 inline __mmask16 mask_of(int64_t there) {
   return there >= kRegister ? 0xffff : there <= 0 ? 0 : (1u << there) - 1;
 }
 
@@ -92,7 +95,7 @@ REGARD_AVX512 void pack_rows(const float* x, int64_t apart, int64_t rows, int64_
       __m512 square[kRegister];
 #pragma GCC unroll 16
       for (int i = 0; i < kRegister; ++i)
-        square[i] = i < rows - r ? _mm512_maskz_loadu_ps(first(inputs), x + (r + i) * apart + d) : _mm512_setzero_ps();
+        square[i] = i < rows - r ? _mm512_maskz_loadu_ps(mask_of(inputs), x + (r + i) * apart + d) : _mm512_setzero_ps();
       turn(square);
       for (int64_t i = 0; i < inputs; ++i) _mm512_storeu_ps(to + (d + i) * wide + r, square[i]);
     }
@@ -105,17 +108,17 @@ constexpr int64_t panel_start(int64_t row, int64_t D) {
   return row / wide * room * D;
 }
 
-// Pack rows from first to last that are columns in memory, and add each up if asked. Memory is read in its order, as far as
-// there are not too many panels to write to at a time.
+// Pack rows that are columns in memory, and add each up if asked. Memory is read in its order, as far as there are not too
+// many panels to write to at a time.
 template <int wide>
-REGARD_AVX512 void pack_columns(const float* x, int64_t apart, int64_t row, int64_t last, int64_t D, float* to, float* sums) {
-  for (int64_t group = row; group < last; group += kTogether * wide)
+REGARD_AVX512 void pack_columns(const float* x, int64_t apart, int64_t rows, int64_t D, float* to, float* sums) {
+  for (int64_t group = 0; group < rows; group += kTogether * wide)
     for (int64_t d = 0; d < D; ++d)
-      for (int64_t panel = group; panel < std::min(last, group + kTogether * wide); panel += wide) {
+      for (int64_t panel = group; panel < std::min(rows, group + kTogether * wide); panel += wide) {
         float* place = to + panel_start<wide>(panel, D) + d * wide;
 #pragma GCC unroll 2
         for (int64_t r = 0; r < wide; r += kRegister) {
-          const __mmask16 there = first(std::min<int64_t>(wide, last - panel) - r);
+          const __mmask16 there = mask_of(std::min<int64_t>(wide, rows - panel) - r);
           const __m512 some = _mm512_maskz_loadu_ps(there, x + d * apart + panel + r);
           _mm512_storeu_ps(place + r, some);
           if (sums) {
@@ -126,16 +129,15 @@ REGARD_AVX512 void pack_columns(const float* x, int64_t apart, int64_t row, int6
       }
 }
 
-// Pack the rows from first to last, of which the first starts a panel; all panels together start at `to`. Sums are for columns
-// alone.
+// Pack so many rows in panels, from `to` on. Sums are for columns alone.
 template <int wide>
-void pack(const Floats& x, int64_t row, int64_t last, int64_t D, float* to, float* sums = nullptr) {
-  if (x.row_apart == 1) return pack_columns<wide>(x.first, x.input_apart, row, last, D, to, sums);
-  for (; row < last; row += wide)
-    pack_rows<wide>(x.first + row * x.row_apart, x.row_apart, last - row, D, to + panel_start<wide>(row, D));
+void pack(const Floats& x, int64_t rows, int64_t D, float* to, float* sums = nullptr) {
+  if (x.row_apart == 1) return pack_columns<wide>(x.first, x.input_apart, rows, D, to, sums);
+  for (int64_t row = 0; row < rows; row += wide)
+    pack_rows<wide>(x.first + row * x.row_apart, x.row_apart, rows - row, D, to + panel_start<wide>(row, D));
 }
 
-// A tile of y: it starts from what is there already, from the bias, or from zero, and what comes of it may be bent.
+// A tile of y: the sums of products, with the bias, or with what is there already; and what comes of it may be bent.
 struct Tile {
   float* y;
   int64_t X;
@@ -151,10 +153,8 @@ REGARD_AVX512 void multiply_panels(const float* rows, const float* weights, int6
 #pragma GCC unroll 14
   for (int m = 0; m < M; ++m)
 #pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) {
-      const float* start = tile.add ? tile.y + m * tile.X : tile.bias;
-      sums[m][half] = start ? _mm512_maskz_loadu_ps(tile.there[half], start + half * kRegister) : _mm512_setzero_ps();
-    }
+    for (int half = 0; half < 2; ++half)
+      sums[m][half] = tile.bias ? _mm512_maskz_loadu_ps(tile.there[half], tile.bias + half * kRegister) : _mm512_setzero_ps();
   for (int64_t d = 0; d < D; ++d, rows += kRows, weights += kOutputs) {
     const __m512 low = _mm512_loadu_ps(weights), high = _mm512_loadu_ps(weights + kRegister);
 #pragma GCC unroll 14
@@ -170,6 +170,8 @@ REGARD_AVX512 void multiply_panels(const float* rows, const float* weights, int6
     for (int half = 0; half < 2; ++half) {
       const int64_t place = m * tile.X + half * kRegister;
       __m512 value = sums[m][half];
+      // Sums of sums: one that went on from what is there would lose more in rounding the longer it gets.
+      if (tile.add) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(tile.there[half], tile.y + place));
       if (tile.relu) value = _mm512_max_ps(_mm512_setzero_ps(), value);  // what is not a number stays so if it is the second
       if (tile.gate) {
         const __m512 gate = _mm512_maskz_loadu_ps(tile.there[half], tile.gate + place);
@@ -194,44 +196,60 @@ float* room_for(std::vector<float>& room, int64_t size) {
   return room.data() + (kLine - reinterpret_cast<uintptr_t>(room.data()) % kLine) % kLine / sizeof(float);
 }
 
-// The rows of panels from first to last, with D inputs from start.
-void multiply_rows(const FloatProduct& p, int64_t start, int64_t D, const float* weights, float* rows, int64_t first_panel,
-                   int64_t last_panel) {
-  const Floats x = p.x.inputs_from(start);
-  const bool last = start + D == p.D;
-  pack<kRows>(x, first_panel * kRows, std::min(p.R, last_panel * kRows), D, rows, p.sums);
-  for (int64_t block = 0; block < p.X; block += kBlockOutputs)
-    for (int64_t r = first_panel * kRows; r < std::min(p.R, last_panel * kRows); r += kRows)
-      for (int64_t output = block; output < std::min(p.X, block + kBlockOutputs); output += kOutputs) {
-        const int64_t place = r * p.X + output;
-        const Tile tile{p.y + place,
-                        p.X,
-                        p.bias ? p.bias + output : nullptr,
-                        p.gate && last ? p.gate + place : nullptr,
-                        {first(p.X - output), first(p.X - output - kRegister)},
-                        p.add || start > 0,
-                        p.relu && last};
-        kByRows[std::min(kRows, p.R - r)](rows + panel_start<kRows>(r, D), weights + panel_start<kOutputs>(output, D), D, tile);
-      }
-}
+// A part of a product: D inputs from start, and X outputs, whose weights are packed.
+struct Part {
+  const FloatProduct& whole;
+  int64_t start, D, output, X;
+  const float* weights;
+
+  // Compute so many rows.
+  void multiply(int64_t row, int64_t rows) const {
+    thread_local std::vector<float> room_for_rows, room_for_sums;
+    float* packed = room_for(room_for_rows, panel_start<kRows>(kMostRows, kDepth));
+    float* sums = output == 0 && whole.sums ? room_for(room_for_sums, kMostRows) : nullptr;
+    if (sums) std::fill_n(sums, rows, 0.0f);
+    const Floats x = whole.x.inputs_from(start);
+    pack<kRows>({x.first + row * x.row_apart, x.row_apart, x.input_apart}, rows, D, packed, sums);
+    if (sums) std::transform(sums, sums + rows, whole.sums + row, whole.sums + row, std::plus<float>());
+    for (int64_t block = 0; block < X; block += kBlockOutputs)
+      for (int64_t r = 0; r < rows; r += kRows)
+        for (int64_t x = block; x < std::min(X, block + kBlockOutputs); x += kOutputs)
+          kByRows[std::min(kRows, rows - r)](packed + panel_start<kRows>(r, D), weights + panel_start<kOutputs>(x, D), D,
+                                             tile(row + r, x));
+  }
+
+  Tile tile(int64_t row, int64_t x) const {
+    const int64_t place = row * whole.X + output + x;
+    const bool first = start == 0, last = start + D == whole.D;
+    return {whole.y + place,
+            whole.X,
+            whole.bias && first ? whole.bias + output + x : nullptr,
+            whole.gate && last ? whole.gate + place : nullptr,
+            {mask_of(X - x), mask_of(X - x - kRegister)},
+            whole.add || !first,
+            whole.relu && last};
+  }
+};
 
 void multiply_floats(const FloatProduct& p, int64_t threads) {
-  thread_local std::vector<float> room_for_rows, room_for_weights;
-  const int64_t row_panels = (p.R + kRows - 1) / kRows, weight_panels = (p.X + kOutputs - 1) / kOutputs;
-  const int64_t most = std::min(kDepth, p.D);
-  float* rows = room_for(room_for_rows, panel_start<kRows>(row_panels * kRows, most));
-  float* weights = room_for(room_for_weights, panel_start<kOutputs>(weight_panels * kOutputs, most));
+  thread_local std::vector<float> room_for_weights;
+  float* weights = room_for(room_for_weights, panel_start<kOutputs>(std::min(kMostOutputs, p.X + kOutputs), kDepth));
   threads = std::min(threads, p.R * p.D * p.X / kWorthAThread);
   if (p.sums) std::fill_n(p.sums, p.R, 0.0f);
-  for (int64_t start = 0; start < p.D; start += kDepth) {
-    const int64_t D = std::min(kDepth, p.D - start);
-    const Floats some = p.weight.inputs_from(start);
-    in_parts(weight_panels, threads, [&](int64_t from, int64_t to) {
-      pack<kOutputs>(some, from * kOutputs, std::min(p.X, to * kOutputs), D, weights);
-    }, &share_with_team);
-    in_parts(row_panels, threads, [&](int64_t from, int64_t to) { multiply_rows(p, start, D, weights, rows, from, to); },
-             &share_with_team);
-  }
+  for (int64_t output = 0; output < p.X; output += kMostOutputs)
+    for (int64_t start = 0; start < p.D; start += kDepth) {
+      const Part part{p, start, std::min(kDepth, p.D - start), output, std::min(kMostOutputs, p.X - output), weights};
+      const Floats some = p.weight.inputs_from(start);
+      in_parts((part.X + kOutputs - 1) / kOutputs, threads, [&](int64_t from, int64_t to) {
+        const int64_t x = from * kOutputs;
+        pack<kOutputs>({some.first + (output + x) * some.row_apart, some.row_apart, some.input_apart},
+                       std::min(part.X, to * kOutputs) - x, part.D, weights + panel_start<kOutputs>(x, part.D));
+      }, &share_with_team);
+      in_parts((p.R + kRows - 1) / kRows, threads, [&](int64_t from, int64_t to) {
+        const int64_t end = std::min(p.R, to * kRows);
+        for (int64_t row = from * kRows; row < end; row += kMostRows) part.multiply(row, std::min(kMostRows, end - row));
+      }, &share_with_team);
+    }
 }
 
 }  // namespace
@@ -239,8 +257,8 @@ void multiply_floats(const FloatProduct& p, int64_t threads) {
 
 extern "C" {
 
-// Whether this processor multiplies floats faster here than by the library that torch has.
-int regard_multiplies_floats() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_is("amd"); }
+// 0: this processor cannot run the kernel; 1: it can; 2: and is faster with it than with the library that torch has.
+int regard_multiplies_floats() { return !__builtin_cpu_supports("avx512f") ? 0 : __builtin_cpu_is("amd") ? 2 : 1; }
 
 int regard_float_product(const regard::FloatProduct* product, int64_t threads) {
   return regard::guarded([&] { regard::multiply_floats(*product, threads); });

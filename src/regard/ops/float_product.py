@@ -15,34 +15,38 @@ _FEW_ROWS = 64
 
 
 def float_product(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None, *, relu: bool = False) -> Tensor:
-    """Give xWᵀ + b for x (…, D), as numbers without a history; with `relu`, what is negative becomes zero.
+    """Give xWᵀ + b for x (…, D); with `relu`, what is negative becomes zero. Nothing goes back through it.
 
     >>> x, weight = torch.randn(100, 8), torch.randn(5, 8)
     >>> torch.allclose(float_product(x, weight), x @ weight.T, atol=1e-5)
     True
     """
-    if not by_kernel(x, weight_XD, bias_X):
+    if by_kernel(x, weight_XD, bias_X):
+        y = _result(x, weight_XD)
+        _multiply(as_rows(x), weight_XD, y, bias_X=bias_X, relu=relu)
+        return y
+    with torch.no_grad():
         y = F.linear(x, weight_XD, bias_X)
         return y.relu_() if relu else y
-    y = x.new_empty(*x.shape[:-1], weight_XD.size(0))
-    _multiply(as_rows(x), weight_XD, y, bias_X=bias_X, relu=relu)
-    return y
 
 
 def gated_product(x: Tensor, weight_XD: Tensor, gate: Tensor) -> Tensor:
     """Give xWᵀ where the gate (…, X) is positive, and zero elsewhere: what goes back through a ReLU."""
-    if not (by_kernel(x, weight_XD) and can_compute(gate) and gate.is_contiguous()):
+    if by_kernel(x, weight_XD) and can_compute(gate) and gate.is_contiguous() and has_memory(gate):
+        y = _result(x, weight_XD)
+        assert gate.shape == y.shape, "a gate for each result"
+        _multiply(as_rows(x), weight_XD, y, gate=gate)
+        return y
+    with torch.no_grad():
         y = F.linear(x, weight_XD)
         torch.ops.aten.threshold_backward.grad_input(y, gate, 0, grad_input=y)
         return y
-    y = x.new_empty(*x.shape[:-1], weight_XD.size(0))
-    _multiply(as_rows(x), weight_XD, y, gate=gate)
-    return y
 
 
 def put_product(x_RD: Tensor, weight_XD: Tensor, to_RX: Tensor, *, add: bool = False) -> None:
     """Put xWᵀ where it is wanted, or add it to what is there."""
-    if by_kernel(x_RD, weight_XD) and to_RX.is_contiguous():
+    if by_kernel(x_RD, weight_XD) and can_compute(to_RX) and to_RX.is_contiguous():
+        assert to_RX.shape == (x_RD.size(0), weight_XD.size(0)), "a place for each result"
         _multiply(x_RD, weight_XD, to_RX, add=add)
     elif add:
         to_RX.addmm_(x_RD, weight_XD.T)
@@ -54,7 +58,7 @@ def product_and_sums(x_RD: Tensor, weight_XD: Tensor) -> tuple[Tensor, Tensor]:
     """Give xWᵀ, and the sum of each row of x: where rows are columns in memory, they are read once for both."""
     if not (by_kernel(x_RD, weight_XD) and x_RD.stride(0) == 1):
         return float_product(x_RD, weight_XD), x_RD.sum(1)
-    y_RX, sums_R = x_RD.new_empty(x_RD.size(0), weight_XD.size(0)), x_RD.new_empty(x_RD.size(0))
+    y_RX, sums_R = _result(x_RD, weight_XD), x_RD.new_empty(x_RD.size(0))
     _multiply(x_RD, weight_XD, y_RX, sums_R=sums_R)
     return y_RX, sums_R
 
@@ -73,7 +77,7 @@ def by_kernel(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> boo
         and x.numel() >= _FEW_ROWS * x.size(-1)
         and 1 in weight_XD.stride()
         and not torch.is_autocast_enabled("cpu")
-        and has_memory(x)
+        and all(map(has_memory, tensors))
     )
 
 
@@ -84,7 +88,11 @@ def as_rows(x: Tensor) -> Tensor:
 
 @cache
 def _is_faster() -> bool:
-    return bool(library().regard_multiplies_floats())
+    return int(library().regard_multiplies_floats()) == 2
+
+
+def _result(x: Tensor, weight_XD: Tensor) -> Tensor:
+    return x.new_empty(*x.shape[:-1], weight_XD.size(0))
 
 
 class _FloatProduct(ctypes.Structure):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.native import is_traced
-from regard.ops.byte_product import BOTH_BY_CHANCE, NEAREST, ROWS_BY_CHANCE, byte_product
+from regard.ops.byte_product import BOTH_BY_CHANCE, NEAREST, ROWS_BY_CHANCE, Rounding, byte_product
 from regard.ops.derivatives import refuse_second_derivatives
 from regard.ops.float_product import as_rows, by_kernel, float_product, product_and_sums
 
@@ -91,7 +91,8 @@ def _linear_in_floats(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None) -> Te
 class _FloatLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight_XD: Tensor, bias_X: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, weight_XD)
+        of_x, of_weight, _ = ctx.needs_input_grad
+        ctx.save_for_backward(x if of_weight else None, weight_XD if of_x else None)
         return float_product(x, weight_XD, bias_X)
 
     @staticmethod
@@ -101,28 +102,31 @@ class _FloatLinear(torch.autograd.Function):
 
 
 def linear_gradients(
-    change: Tensor, x: Tensor, weight_XD: Tensor, wanted: Sequence[bool], *, bytes_too: bool
+    change: Tensor, x: Tensor | None, weight_XD: Tensor | None, wanted: Sequence[bool], *, bytes_too: bool
 ) -> Gradients:
-    """Give the gradients of x, weight and bias, those that are wanted, for a change of `linear`'s result."""
+    """Give the gradients of x, weight and bias, those that are wanted, for a change of `linear`'s result.
+
+    That of x needs the weight, and that of the weight needs x.
+    """
     of_x, of_weight, of_bias = wanted
-    change_RX, x_RD = as_rows(change), as_rows(x)
-    if bytes_too:
-        return (
-            byte_product(change, weight_XD.T, None, ROWS_BY_CHANCE) if of_x else None,
-            byte_product(change_RX.T, x_RD.T, None, BOTH_BY_CHANCE) if of_weight else None,
-            change_RX.sum(0) if of_bias else None,
-        )
-    if torch.is_grad_enabled():  # they will be differentiated, too
-        return (
-            change @ weight_XD if of_x else None,
-            change_RX.T @ x_RD if of_weight else None,
-            change_RX.sum(0) if of_bias else None,
-        )
-    x_gradient = float_product(change, weight_XD.T) if of_x else None
-    if of_weight and of_bias:
-        return x_gradient, *product_and_sums(change_RX.T, x_RD.T)
-    return (
-        x_gradient,
-        float_product(change_RX.T, x_RD.T) if of_weight else None,
-        change_RX.sum(0) if of_bias else None,
-    )
+    change_RX = as_rows(change)
+    x_gradient = weight_gradient = bias_gradient = None
+    if of_x:
+        assert weight_XD is not None
+        x_gradient = _product_going_back(change, weight_XD.T, bytes_too, ROWS_BY_CHANCE)
+    if of_weight:
+        assert x is not None
+        x_RD = as_rows(x)
+        if of_bias and not bytes_too and not torch.is_grad_enabled():
+            return x_gradient, *product_and_sums(change_RX.T, x_RD.T)
+        weight_gradient = _product_going_back(change_RX.T, x_RD.T, bytes_too, BOTH_BY_CHANCE)
+    if of_bias:
+        bias_gradient = change_RX.sum(0)
+    return x_gradient, weight_gradient, bias_gradient
+
+
+def _product_going_back(x: Tensor, weight_XD: Tensor, in_bytes: bool, rounding: Rounding) -> Tensor:
+    if in_bytes:
+        return byte_product(x, weight_XD, None, rounding)
+    # Where gradients will be differentiated in their turn, they are torch's.
+    return x @ weight_XD.T if torch.is_grad_enabled() else float_product(x, weight_XD)

@@ -223,10 +223,11 @@ def in_floats(x: Tensor, weight: Tensor, bias: Tensor | None) -> list[Tensor]:
     return [y, *torch.autograd.grad(y.sin().sum(), leaves)]
 
 
-@pytest.mark.parametrize("shape", [(3, 40, 24), (200, 24), (70, 24)])
+@pytest.mark.parametrize("shape", [(3, 40, 70), (200, 70), (70, 70)])
 @pytest.mark.parametrize("with_bias", [True, False])
 def test_floats_and_their_gradients_are_those_of_float64(shape: tuple[int, ...], with_bias: bool) -> None:
-    x, weight, bias = problem(shape[-2], 24, 50, 3)
+    """With as many rows and outputs as the kernel is for, where there is one."""
+    x, weight, bias = problem(shape[-2], 70, 80, 3)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(4))
     given = bias if with_bias else None
     exact = in_floats(x.double(), weight.double(), None if given is None else given.double())
@@ -247,3 +248,41 @@ def test_under_autocast_floats_are_torchs() -> None:
     x, weight, bias = problem(100, 16, 8, 9)
     with torch.autocast("cpu", torch.bfloat16):
         assert linear(x, weight, bias).dtype == torch.bfloat16
+
+
+def test_sums_over_many_rows_are_as_exact_as_torchs() -> None:
+    """One sum of floats in a row would be off by thousandths."""
+    x, weight, bias = torch.full((40_000, 70), 0.1), torch.zeros(80, 70), torch.zeros(80)
+    leaves = weight.requires_grad_(), bias.requires_grad_()
+    of_weight, of_bias = torch.autograd.grad((0.1 * linear(x, *leaves)).sum(), leaves)
+    torch.testing.assert_close(of_weight, torch.full((80, 70), 400.0), rtol=2e-5, atol=0.0)
+    torch.testing.assert_close(of_bias, torch.full((80,), 4000.0), rtol=2e-5, atol=0.0)
+
+
+def test_only_what_the_way_back_needs_is_kept() -> None:
+    x, weight, _ = problem(100, 24, 70, 4)
+    inner = x.requires_grad_() * 1
+    y = linear(inner, weight)  # which does not learn
+    inner.add_(1)
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), x)[0], weight.sum(0).expand(100, 24))
+    learning = weight.requires_grad_()
+    y = linear(x.detach(), learning)
+    with torch.no_grad():
+        learning.add_(1)
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), learning)[0], x.detach().sum(0).expand(70, 24))
+
+
+@pytest.mark.parametrize("which", ["weight", "bias"])
+def test_what_has_lost_its_memory_is_told(which: str) -> None:
+    """As parameters have between their uses where they are shared out."""
+    x, weight, bias = problem(100, 24, 70, 5)
+    (weight if which == "weight" else bias).untyped_storage().resize_(0)
+    with pytest.raises(RuntimeError, match="storage"):
+        linear(x, weight, bias)
+
+
+def test_weights_that_do_not_lie_in_rows_are_torchs() -> None:
+    x, weight, bias = problem(100, 24, 70, 6)
+    torch.testing.assert_close(linear(x, weight.to_sparse_csr()), F.linear(x, weight), rtol=1e-4, atol=1e-4)
+    nested = torch.nested.nested_tensor([x, x[:30]])
+    torch.testing.assert_close(linear(nested, weight, bias).unbind()[1], F.linear(x[:30], weight, bias))

@@ -22,14 +22,14 @@ namespace {
 
 constexpr int64_t kWorthAThread = 500'000;  // products; for fewer, waking one up costs more than it saves
 
-constexpr int64_t kRegister = 16;                // floats
-constexpr int64_t kRows = 14;                    // of a tile: with 32 outputs, as many sums as there are registers for
-constexpr int64_t kOutputs = 2 * kRegister;      // of a tile
-constexpr int64_t kDepth = 512;                  // inputs that pass by at a time
-constexpr int64_t kTogether = 8;                 // panels of columns that are packed at a time
+constexpr int64_t kRegister = 16;                 // floats
+constexpr int64_t kRows = 14;                     // of a tile: with 32 outputs, as many sums as there are registers for
+constexpr int64_t kOutputs = 2 * kRegister;       // of a tile
+constexpr int64_t kDepth = 512;                   // inputs that pass by at a time
+constexpr int64_t kTogether = 8;                  // panels of columns that are packed at a time
 constexpr int64_t kMostRows = 128 * kRows;        // that have room as panels, for each thread
 constexpr int64_t kMostOutputs = 256 * kOutputs;  // that have room as panels
-constexpr int64_t kBlockOutputs = 8 * kOutputs;  // their weights stay in the second cache while all rows pass by
+constexpr int64_t kBlockOutputs = 8 * kOutputs;   // their weights stay in the second cache while all rows pass by
 
 // The layout is that of `_FloatProduct` in `ops/float_product.py`.
 struct FloatProduct {

@@ -6,11 +6,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-import torch
-
 from benchmarks.alternating import KEEP_MEMORY, Contestant, alternate, machine, ratios
 from benchmarks.environments import python_of
-from benchmarks.training.measure import SIZES, make_batches
+from benchmarks.training.measure import SIZES, has_bfloat16, make_batches
 
 ROUNDS = 3
 NAMES = {
@@ -36,7 +34,7 @@ def main() -> None:
         "the rounds' own: `float32`, as it computes by default, and as its peers do; `fast`, with",
         '`training.precision = "int8"` and `training.softmax_gradient = "drawn"`. regard tells the allocator to keep',
         "its memory, and Python's collector to leave alone what is older than the steps; `kept`: the peer is given the",
-        f"same settings; `bfloat16`: and autocast too{'' if _has_bfloat16() else ' (one round of one batch)'}.",
+        f"same settings; `bfloat16`: and autocast too{'' if has_bfloat16() else ' (one round of one batch)'}.",
     ]
     with tempfile.TemporaryDirectory() as directory:
         for size_name, size in SIZES.items():
@@ -62,12 +60,12 @@ def _table(size_name: str, batches: Path, threads: int) -> list[str]:
     kept = {peer: contestant(peer, "kept", dict(KEEP_MEMORY)) for peer in NAMES}
     alternate([plain, fast, *default.values(), *kept.values()], ROUNDS, threads)
     # Where a processor has no instructions for it, a step of the larger model takes minutes: one peer shows that.
-    slow = size_name == "base" and not _has_bfloat16()
+    slow = size_name == "base" and not has_bfloat16()
     half = {
         peer: contestant(peer, "bfloat16", {**KEEP_MEMORY, "BENCH_BFLOAT16": "1"})
         for peer in ([*NAMES][:1] if slow else NAMES)
     }
-    alternate([*half.values()], ROUNDS if _has_bfloat16() else 1, threads)
+    alternate([*half.values()], ROUNDS if has_bfloat16() else 1, threads)
     lines = [
         "",
         f"## {size_name}: {size.layers}+{size.layers} layers, d_model {size.d_model}, d_ff {size.d_ff}, "
@@ -91,10 +89,6 @@ def _table(size_name: str, batches: Path, threads: int) -> list[str]:
             cells += ["", ""]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
-
-
-def _has_bfloat16() -> bool:
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _speed(contestant: Contestant) -> str:

@@ -61,6 +61,11 @@ def make_batches(size: Size, path: Path) -> None:
     np.savez(path, **arrays)
 
 
+def has_bfloat16() -> bool:
+    """Say whether the processor has instructions for bfloat16."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def run(make_step: Callable[[Size], Step]) -> None:
     """Time the steps of a contestant and print seconds per thousand target tokens; arguments: size, file of batches."""
     size = SIZES[sys.argv[1]]
@@ -73,7 +78,7 @@ def run(make_step: Callable[[Size], Step]) -> None:
             batches.append((source, target[:, :-1].contiguous(), target[:, 1:].contiguous()))
     step = make_step(size)
     half = os.environ.get("BENCH_BFLOAT16") == "1"
-    if half and not torch.ops.mkldnn._is_mkldnn_bf16_supported():  # a step may take minutes
+    if half and not has_bfloat16():  # a step may take minutes
         batches = batches[:1]
 
     def all_steps() -> None:

@@ -83,6 +83,7 @@ def machine() -> str:
             cpu = line.partition(":")[2].strip()
             break
     return (
-        f"{cpu} with {torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} cores; Python {platform.python_version()}, torch {torch.__version__}, "
+        f"{cpu} with {torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} cores; "
+        f"Python {platform.python_version()}, torch {torch.__version__}, "
         f"transformers {transformers.__version__}"
     )

@@ -14,7 +14,7 @@ from benchmarks.training.measure import BETAS, CLIP, EPS, PAD, RATE, SMOOTHING, 
 from regard.training import Run  # noqa: E402
 from regard.training.examples import Batch  # noqa: E402
 from regard.training.learner import Learner  # noqa: E402
-from regard.training.losses import loss_of  # noqa: E402
+from regard.training.losses import losses_of  # noqa: E402
 from regard.training.processes import Processes  # noqa: E402
 
 FAST = {"precision": "int8", "softmax_gradient": "drawn"}
@@ -42,7 +42,7 @@ def make_step(size: Size) -> Step:
         }
     )
     config = settings.model_config_for(size.vocab, size.vocab)
-    learner = Learner(settings, config, Processes(), loss_of(settings.training))
+    learner = Learner(settings, config, Processes(), losses_of(settings.training))
     number = 0
 
     def step(source: Tensor, target: Tensor, labels: Tensor) -> None:

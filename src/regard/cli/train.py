@@ -19,7 +19,7 @@ def train(
         Path | None, typer.Option(help="Where the model goes; runs/NAME unless given. What is there is resumed.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say how large, how long and how much memory, from two steps.")
+        bool, typer.Option("--dry-run", help="Say how large, how long and how much memory, from a few steps.")
     ] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write the numbers for TensorBoard, too.")] = False,
 ) -> None:

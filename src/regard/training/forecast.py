@@ -1,4 +1,4 @@
-"""How large a run is and how long it will take, from two steps of it."""
+"""How large a run is and how long it will take, from a few steps of it."""
 
 import resource
 import sys
@@ -12,7 +12,7 @@ import torch
 
 from regard.training.examples import Batch, Position, StepLoader
 from regard.training.learner import Learner
-from regard.training.losses import loss_of
+from regard.training.losses import losses_of
 from regard.training.preparation import prepare
 from regard.training.processes import Processes
 from regard.training.recipe import Run
@@ -51,26 +51,33 @@ def forecast(run: Run) -> Forecast:
     training = run.training
     if training.threads is not None:
         torch.set_num_threads(training.threads)
-    learner = Learner(run, prepared.model, Processes(), loss_of(training))
+    learner = Learner(run, prepared.model, Processes(), losses_of(training))
     loader = StepLoader(prepared.train, budget=training.batch_tokens, accumulate=1, seed=training.seed)
     batches = [batch for _, (batch,) in islice(loader.steps_from(Position()), 200)]
     batches.sort(key=_size)
-    _timed(learner, batches[-1], 1)
+    steps = total_steps(run, -(-loader.steps_in(0) // training.accumulate))
+    _timed(learner, batches[-1], steps)
     middle = batches[len(batches) // 2]
-    seconds = _timed(learner, middle, 2)
+    seconds = _mean_seconds(learner, middle, steps, min(steps, training.r_drop_from - 1))
     tokens = sum(batch.tokens for batch in batches) / len(batches)
     per_token = seconds / middle.tokens
     return Forecast(
         parameters=sum(parameter.numel() for parameter in learner.model.parameters()),
         memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
         seconds_per_step=per_token * tokens * training.accumulate,
-        steps=total_steps(run, -(-loader.steps_in(0) // training.accumulate)),
+        steps=steps,
         tokens_per_second=1 / per_token,
     )
 
 
 def _size(batch: Batch) -> int:
     return batch.source_BS.numel() + batch.target_BT.numel()
+
+
+def _mean_seconds(learner: Learner, batch: Batch, steps: int, of_one_pass: int) -> float:
+    """Give the mean of all steps, of which the first so many make one pass where the last may make two."""
+    last = _timed(learner, batch, steps)
+    return last if of_one_pass == 0 else last + (_timed(learner, batch, 1) - last) * of_one_pass / steps
 
 
 def _timed(learner: Learner, batch: Batch, number: int) -> float:

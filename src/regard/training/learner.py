@@ -17,7 +17,7 @@ from regard.ops.draws import dropout_keyed_by, mixed
 from regard.ops.linear import products_in_bytes
 from regard.training.checkpoints import Tensors
 from regard.training.examples import Batch
-from regard.training.losses import Loss
+from regard.training.losses import Loss, LossAt
 from regard.training.processes import Processes
 from regard.training.recipe import Run
 
@@ -25,9 +25,9 @@ from regard.training.recipe import Run
 class Learner:
     """Takes gradients and steps; its state is named tensors."""
 
-    def __init__(self, run: Run, config: TransformerConfig, processes: Processes, loss: Loss) -> None:
+    def __init__(self, run: Run, config: TransformerConfig, processes: Processes, loss_at: LossAt) -> None:
         self._settings, self._optimizer_settings = run.training, run.optimizer
-        self._processes = processes
+        self._processes, self._loss_at = processes, loss_at
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(run.training.seed)
             self.model = Transformer(config).train()
@@ -35,7 +35,7 @@ class Learner:
             self.model.double()
         self._rates = _dropout_rates(self.model)
         self._sharded = run.training.sharded and processes.count > 1
-        self._objective: nn.Module = _Objective(self.model, loss)
+        self._objective: nn.Module = _Objective(self.model)
         if self._sharded:
             _shard(self.model, self._objective)
         elif processes.count > 1:
@@ -68,7 +68,7 @@ class Learner:
             share = batch.share(self._processes.rank, self._processes.count)
             with self._communicating(last=number == len(batches)), dropout_keyed_by(self._keys(step, share)):
                 with self._products():
-                    loss = self._objective(share)
+                    loss = self._objective(share, self._loss_at(step))
                 # Processes average their gradients; the sum is wanted.
                 (loss * (self._processes.count / tokens)).backward()
             total += float(loss.detach())
@@ -188,12 +188,12 @@ def _dropout_rates(model: Transformer) -> list[tuple[nn.Module, str, float]]:
 class _Objective(nn.Module):
     """The loss as a module: what is shared between processes is gathered and reduced around its one call."""
 
-    def __init__(self, model: Transformer, loss: Loss) -> None:
+    def __init__(self, model: Transformer) -> None:
         super().__init__()
-        self.model, self._loss = model, loss
+        self.model = model
 
-    def forward(self, batch: Batch) -> Tensor:
-        return self._loss(self.model, batch)
+    def forward(self, batch: Batch, loss: Loss) -> Tensor:
+        return loss(self.model, batch)
 
 
 def _shard(model: Transformer, objective: nn.Module) -> None:

@@ -29,7 +29,7 @@ from regard.training.checkpoints import (
 )
 from regard.training.examples import Batch, Cuts, Position, StepLoader
 from regard.training.learner import Learner
-from regard.training.losses import Loss, loss_of
+from regard.training.losses import Loss, losses_of
 from regard.training.machine import differences, environment
 from regard.training.preparation import Prepared
 from regard.training.processes import Processes
@@ -53,7 +53,8 @@ class Trainer:
         self._listener, self._metrics = listener, Metrics(out)
         self._progress = Progress()
         training = run.training
-        self._learner = Learner(run, prepared.model, processes, loss or loss_of(training))
+        loss_at = losses_of(training) if loss is None else lambda step: loss
+        self._learner = Learner(run, prepared.model, processes, loss_at)
         cuts = Cuts.of(prepared.source, prepared.target, training.subword_dropout, seed=training.seed)
         self._loader = StepLoader(
             prepared.train,

@@ -16,6 +16,9 @@ from regard.training.recipe import Training
 Loss = Callable[[Transformer, Batch], Tensor]
 """The loss of a batch, summed over its target tokens; the loop divides by the tokens of the whole step."""
 
+LossAt = Callable[[int], Loss]
+"""The loss of each step, counted from 1."""
+
 
 def cross_entropy(smoothing: float = 0.1, pad_id: int = 0, *, drawn: bool = False) -> Loss:
     """Make the recipe's loss: cross-entropy against smoothed labels.
@@ -59,12 +62,14 @@ def r_drop(alpha: float, smoothing: float = 0.1, pad_id: int = 0, *, drawn: bool
     return loss
 
 
-def loss_of(training: Training) -> Loss:
-    """Give the loss that a run's settings ask for."""
+def losses_of(training: Training) -> LossAt:
+    """Give the losses that a run's settings ask for."""
     drawn = training.softmax_gradient == "drawn"
-    if training.r_drop > 0.0:
-        return r_drop(training.r_drop, training.label_smoothing, drawn=drawn)
-    return cross_entropy(training.label_smoothing, drawn=drawn)
+    one_pass = cross_entropy(training.label_smoothing, drawn=drawn)
+    if training.r_drop == 0.0:
+        return lambda step: one_pass
+    two_passes = r_drop(training.r_drop, training.label_smoothing, drawn=drawn)
+    return lambda step: two_passes if step >= training.r_drop_from else one_pass
 
 
 class _TwoPasses(torch.autograd.Function):

@@ -104,6 +104,8 @@ class Training(Config):
     """
     r_drop: Annotated[float, Field(ge=0.0)] = 0.0
     """How much two passes with other units dropped must agree (R-Drop's α); 0 makes one pass only."""
+    r_drop_from: Size = 1
+    """The first step that makes two passes: a model that knows little learns more from the next batch."""
     subword_dropout: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """How many merges of a BPE tokenizer are left out, drawn anew in each epoch."""
     dropout_rise: Count = 0
@@ -242,6 +244,8 @@ class Run(Config):
         steps = self.training.steps
         if steps is not None and self.schedule.cooldown > steps:
             raise InputError(f"schedule.cooldown is {self.schedule.cooldown}, more than the run's {steps} steps")
+        if self.training.r_drop_from > 1 and self.training.r_drop == 0.0:
+            raise InputError("training.r_drop_from is set, but training.r_drop is 0: there is nothing to begin with")
         if self.training.start_from is not None and (self.tokenizer.source is not None or "preset" in self.model):
             raise InputError("training.start_from brings its own tokenizers and config; leave source and preset out")
 

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from regard import Transformer, TransformerConfig, label_smoothed_cross_entropy
 from regard.ops.draws import dropout_keyed_by
 from regard.training.examples import Batch
-from regard.training.losses import cross_entropy, r_drop
+from regard.training.losses import cross_entropy, losses_of, r_drop
+from regard.training.recipe import Training
 
 
 def batch_of(labels: torch.Tensor) -> Batch:
@@ -90,3 +91,12 @@ def test_passes_that_agree_cost_the_cross_entropy_alone() -> None:
     logits, labels = torch.randn(2, 3, 7), torch.randint(1, 7, (2, 3))
     found = r_drop(5.0)(Recited(iter([logits, logits])), batch_of(labels))
     torch.testing.assert_close(found, label_smoothed_cross_entropy(logits, labels, pad_id=0, reduction="sum"))
+
+
+def test_the_second_pass_may_begin_later() -> None:
+    one, two, labels = torch.randn(2, 3, 7), torch.randn(2, 3, 7), torch.randint(1, 7, (2, 3))
+    loss_at = losses_of(Training(steps=9, r_drop=5.0, r_drop_from=4))
+    both = loss_at(4)(Recited(iter([one, two])), batch_of(labels))
+    torch.testing.assert_close(both, r_drop(5.0)(Recited(iter([one, two])), batch_of(labels)))
+    assert loss_at(9) is loss_at(4) is not loss_at(3)
+    assert loss_at(3) is loss_at(1)

@@ -70,6 +70,11 @@ def test_a_run_needs_an_end_and_a_judge() -> None:
         Run.from_toml(text + "steps=1\n[averaging]\nkind='best'")
 
 
+def test_two_passes_begin_only_where_there_are_some() -> None:
+    with pytest.raises(ConfigError, match="r_drop_from is set, but training.r_drop is 0"):
+        Run.from_toml(SMALL, changes=["training.r_drop_from=10"])
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.toml is missing"):
         Run.load(tmp_path / "none.toml")

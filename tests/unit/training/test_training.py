@@ -20,7 +20,7 @@ from regard.text.tokenizer import TOKENIZER
 from regard.training import Run, checkpoints
 from regard.training.checkpoints import read_checkpoint, step_directories
 from regard.training.examples import Batch
-from regard.training.losses import Loss, cross_entropy, loss_of
+from regard.training.losses import Loss, cross_entropy, losses_of
 from regard.training.reports import is_validation, read_metrics
 from tests.unit.training.runs import SMALL, Notes, small_run
 
@@ -83,16 +83,17 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path: Pat
         ("training.workers=1", "training.subword_dropout=0.2", "training.dropout_rise=7", "averaging.kind=last"),
         ("training.precision=int8", "training.softmax_gradient=drawn"),
         ("training.r_drop=1.0", "training.softmax_gradient=drawn", "averaging.kind=best", "averaging.count=2"),
+        ("training.r_drop=1.0", "training.r_drop_from=5"),
     ],
 )
 def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path: Path, stop: int, changes: tuple[str, ...]) -> None:
     run = small_run(tmp_path, *changes)
     if run.training.r_drop == 0.0:
-        train(run, tmp_path / "whole", loss=loss_of(run.training))
+        train(run, tmp_path / "whole", loss=losses_of(run.training)(1))
         with pytest.raises(StoppedError, match="the same command goes on") as stopped:
-            train(run, tmp_path / "cut", loss=stopping_at(stop, loss_of(run.training)))
+            train(run, tmp_path / "cut", loss=stopping_at(stop, losses_of(run.training)(1)))
         assert stopped.value.exit_code == 143
-        train(run, tmp_path / "cut", loss=loss_of(run.training))
+        train(run, tmp_path / "cut", loss=losses_of(run.training)(1))
     else:
         train(run, tmp_path / "whole")
         with pytest.raises(StoppedError):

@@ -26,7 +26,7 @@ constexpr int64_t kRegister = 16;                 // floats
 constexpr int64_t kRows = 14;                     // of a tile: with 32 outputs, as many sums as there are registers for
 constexpr int64_t kOutputs = 2 * kRegister;       // of a tile
 constexpr int64_t kDepth = 512;                   // inputs that pass by at a time
-constexpr int64_t kTogether = 8;                  // panels of columns that are packed at a time
+constexpr int64_t kTogether = 16;                 // inputs of columns that are packed at a time
 constexpr int64_t kMostRows = 128 * kRows;        // that have room as panels, for each thread
 constexpr int64_t kMostOutputs = 256 * kOutputs;  // that have room as panels
 constexpr int64_t kBlockOutputs = 8 * kOutputs;   // their weights stay in the second cache while all rows pass by
@@ -108,25 +108,33 @@ constexpr int64_t panel_start(int64_t row, int64_t D) {
   return row / wide * room * D;
 }
 
-// Pack rows that are columns in memory, and add each up if asked. Memory is read in its order, as far as there are not too
-// many panels to write to at a time.
+// Pack rows that are columns in memory, and add each up if asked. Some inputs at a time, so that the lines of the cache in which
+// two panels meet are still there when the second is packed.
 template <int wide>
 REGARD_AVX512 void pack_columns(const float* x, int64_t apart, int64_t rows, int64_t D, float* to, float* sums) {
-  for (int64_t group = 0; group < rows; group += kTogether * wide)
-    for (int64_t d = 0; d < D; ++d)
-      for (int64_t panel = group; panel < std::min(rows, group + kTogether * wide); panel += wide) {
-        float* place = to + panel_start<wide>(panel, D) + d * wide;
+  constexpr int kRegisters = (wide + kRegister - 1) / kRegister;
+  for (int64_t first = 0; first < D; first += kTogether)
+    for (int64_t panel = 0; panel < rows; panel += wide) {
+      const int64_t width = std::min<int64_t>(wide, rows - panel);
+      __mmask16 there[kRegisters];
+      __m512 totals[kRegisters];
 #pragma GCC unroll 2
-        for (int64_t r = 0; r < wide; r += kRegister) {
-          const __mmask16 there = mask_of(std::min<int64_t>(wide, rows - panel) - r);
-          const __m512 some = _mm512_maskz_loadu_ps(there, x + d * apart + panel + r);
-          _mm512_storeu_ps(place + r, some);
-          if (sums) {
-            float* sum = sums + panel + r;
-            _mm512_mask_storeu_ps(sum, there, _mm512_add_ps(some, _mm512_maskz_loadu_ps(there, sum)));
-          }
-        }
+      for (int i = 0; i < kRegisters; ++i) {
+        there[i] = mask_of(width - i * kRegister);
+        totals[i] = sums ? _mm512_maskz_loadu_ps(there[i], sums + panel + i * kRegister) : _mm512_setzero_ps();
       }
+      float* place = to + panel_start<wide>(panel, D) + first * wide;
+      const float* input = x + first * apart + panel;
+      for (int64_t d = first; d < std::min(D, first + kTogether); ++d, input += apart, place += wide)
+#pragma GCC unroll 2
+        for (int i = 0; i < kRegisters; ++i) {
+          const __m512 some = _mm512_maskz_loadu_ps(there[i], input + i * kRegister);
+          _mm512_storeu_ps(place + i * kRegister, some);
+          totals[i] = _mm512_add_ps(totals[i], some);
+        }
+      if (sums)
+        for (int i = 0; i < kRegisters; ++i) _mm512_mask_storeu_ps(sums + panel + i * kRegister, there[i], totals[i]);
+    }
 }
 
 // Pack so many rows in panels, from `to` on. Sums are for columns alone.

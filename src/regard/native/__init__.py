@@ -18,7 +18,7 @@ LANES = 8
 LIBRARY = Path(__file__).with_name("kernels.so")
 
 _SIZE, _POINTER, _INT = ctypes.c_int64, ctypes.c_void_p, ctypes.c_int
-_VERSION = 16
+_VERSION = 17
 
 
 def _checked(status: int) -> None:

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kWorthAThread = 500'000;  // products; for fewer, waking one up costs more than it saves
 
-// The layout is that of `_ByteProduct` in `ops/linear.py`.
+// The layout is that of `_ByteProduct` in `ops/byte_product.py`.
 struct ByteProduct {
   int64_t R, D, X;
   Floats x;           // R rows of D inputs
@@ -24,38 +24,51 @@ struct ByteProduct {
 };
 
 // Inputs whose weights for a block of outputs stay in the nearest cache while rows pass by. Where there are more, they are
-// rounded and multiplied in parts, each with its own scales; their sums are floats. `ops/linear.py` has the same number.
+// rounded and multiplied in parts, each with its own scales; their sums are floats. `ops/byte_product.py` has the same number.
 constexpr int64_t kMostInputs = 1024;
+
+int64_t parts_of(int64_t D) { return (D + kMostInputs - 1) / kMostInputs; }
 
 Rounding rounding(int32_t by_chance) { return by_chance ? Rounding::kByChance : Rounding::kNearest; }
 
 void multiply_once(const ByteProduct& p, int64_t threads) {
-  thread_local std::vector<PackedWeights> room;
-  std::vector<PackedWeights>& packed = room;
-  const int64_t parts = (p.D + kMostInputs - 1) / kMostInputs;
-  if (static_cast<int64_t>(packed.size()) < parts) packed.resize(parts);
-  const auto size = [&](int64_t part) { return std::min(kMostInputs, p.D - part * kMostInputs); };
-  for (int64_t part = 0; part < parts; ++part) packed[part].fit(p.X, size(part));
+  thread_local RoundedWeights room;
+  RoundedWeights& weights = room;
   threads = std::min(threads, p.R * p.D * p.X / kWorthAThread);
-  in_parts(rounded_up(p.X, kLanes) / kLanes, threads, [&](int64_t first, int64_t last) {
-    for (int64_t part = 0; part < parts; ++part)
-      packed[part].round(p.weight.inputs_from(part * kMostInputs), first * kLanes, std::min(p.X, last * kLanes), size(part),
-                         rounding(p.weights_by_chance));
-  }, &share_with_team);
+  weights.round(p.weight, p.X, p.D, rounding(p.weights_by_chance), threads);
   in_parts(p.R, threads, [&](int64_t first, int64_t last) {
     thread_local ByteRows rows;
-    for (int64_t part = 0; part < parts; ++part) {
-      const PackedWeights& some = packed[part];
-      const Floats x = p.x.inputs_from(part * kMostInputs);
-      rows.round({x.first + first * x.row_apart, x.row_apart, x.input_apart}, last - first, size(part),
-                 rounding(p.rows_by_chance));
-      multiply({some.bytes.data(), some.scales.data(), some.sums.data(), part == 0 ? p.bias : nullptr, p.X, size(part)}, rows,
-               last - first, 1, p.y + first * p.X, part > 0);
-    }
+    weights.multiply({p.x.first + first * p.x.row_apart, p.x.row_apart, p.x.input_apart}, last - first,
+                     rounding(p.rows_by_chance), p.bias, rows, p.y + first * p.X);
   }, &share_with_team);
 }
 
 }  // namespace
+
+int64_t RoundedWeights::inputs_of(int64_t part) const { return std::min(kMostInputs, D_ - part * kMostInputs); }
+
+void RoundedWeights::round(const Floats& weight, int64_t X, int64_t D, Rounding rounding, int64_t threads) {
+  X_ = X;
+  D_ = D;
+  const int64_t parts = parts_of(D);
+  if (static_cast<int64_t>(parts_.size()) < parts) parts_.resize(parts);
+  for (int64_t part = 0; part < parts; ++part) parts_[part].fit(X, inputs_of(part));
+  in_parts(rounded_up(X, kLanes) / kLanes, threads, [&](int64_t first, int64_t last) {
+    for (int64_t part = 0; part < parts; ++part)
+      parts_[part].round(weight.inputs_from(part * kMostInputs), first * kLanes, std::min(X, last * kLanes), inputs_of(part),
+                         rounding);
+  }, &share_with_team);
+}
+
+void RoundedWeights::multiply(const Floats& x, int64_t R, Rounding rounding, const float* bias, ByteRows& room, float* y) const {
+  for (int64_t part = 0; part < parts_of(D_); ++part) {
+    const PackedWeights& some = parts_[part];
+    room.round(x.inputs_from(part * kMostInputs), R, inputs_of(part), rounding);
+    regard::multiply({some.bytes.data(), some.scales.data(), some.sums.data(), part == 0 ? bias : nullptr, X_, inputs_of(part)},
+                     room, R, 1, y, part > 0);
+  }
+}
+
 }  // namespace regard
 
 extern "C" int regard_byte_product(const regard::ByteProduct* product, int64_t threads) {

@@ -57,6 +57,20 @@ struct PackedWeights {
   void round(const Floats& weight, int64_t first, int64_t last, int64_t D, Rounding rounding);
 };
 
+// Weights that are rounded for one product, of any number of inputs: each so many have scales of their own.
+class RoundedWeights {
+ public:
+  void round(const Floats& weight, int64_t X, int64_t D, Rounding rounding, int64_t threads);
+  // y (R × X) = x (R × D) Wᵀ + b of rows of floats, by this thread; the bias may be null.
+  void multiply(const Floats& x, int64_t R, Rounding rounding, const float* bias, ByteRows& room, float* y) const;
+
+ private:
+  int64_t inputs_of(int64_t part) const;
+
+  std::vector<PackedWeights> parts_;  // and room for more
+  int64_t X_ = 0, D_ = 0;
+};
+
 // y (R × X) = x (R × D) Wᵀ + b of rows that are rounded, or that added to y.
 void multiply(const Linear& weights, const ByteRows& x, int64_t R, int threads, float* y, bool add = false);
 

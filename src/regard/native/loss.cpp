@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "bytes.hpp"
 #include "threads.hpp"
 #include "vectors.hpp"
 
@@ -14,6 +15,7 @@ namespace regard {
 namespace {
 
 constexpr int64_t kWorthAThread = 20'000;  // logits; for fewer, waking a thread up costs more than it saves
+constexpr int64_t kRowsAtOnce = 16;        // whose logits are computed here: they are still in the cache when they are judged
 
 // Eight numbers from w on of W.
 REGARD_AVX2 inline __m256 eight_at(const float* row, int64_t w, int64_t W) { return some_of(row + w, W - w); }
@@ -75,11 +77,12 @@ struct Element {
 // other.
 struct Drawing {
   int64_t P, R, W, D;
-  float* logits;          // P × R × W; what is in them is lost
+  float* logits;          // P × R × W; what is in them is lost. Or null: they are computed here, as products of bytes
   const int64_t* labels;  // R
   const int64_t* starts;  // P × R random words
   const float* states;    // P × R × D
   const float* weight;    // W × D
+  const float* bias;      // W, or null; for logits that are computed here
   float smoothing, small, agreement;
   float* losses;           // R: the loss of each row, but for the mean of its logits
   float* state_gradient;   // P × R × D
@@ -97,10 +100,8 @@ struct Judged {
   Gradient gradient;
 };
 
-// The loss of one row, and g = softmax(z) - q, q the smoothed label.
-Judged judge_one(const Drawing& d, int64_t r) {
-  float* row = d.logits + r * d.W;
-  const int64_t label = d.labels[r];
+// The loss of one row of logits, and g = softmax(z) - q, q the smoothed label.
+Judged judge_one(const Drawing& d, int64_t label, float* row) {
   const float given = row[label];
   const Total total = exponentials(row, d.W);
   row[label] -= (1.0f - d.smoothing) * total.sum;
@@ -110,9 +111,7 @@ Judged judge_one(const Drawing& d, int64_t r) {
 // The same for two passes that are to agree. Each has half of the loss and of g; beside it, with d = log P₁ - log P₂, there
 // is α/4 · Σ (P₁ - P₂) · d, whose gradient is α/4 · (P₁ · (d - Σ P₁ d) + P₁ - P₂) for the first logits and
 // α/4 · (P₂ · (Σ P₂ d - d) + P₂ - P₁) for the second. `apart` is room for a row.
-REGARD_AVX2 Judged judge_two(const Drawing& d, int64_t r, float* apart) {
-  float *one = d.logits + r * d.W, *two = one + d.R * d.W;
-  const int64_t label = d.labels[r];
+REGARD_AVX2 Judged judge_two(const Drawing& d, int64_t label, float* one, float* two, float* apart) {
   const float given = one[label], other_given = two[label];
   for (int64_t w = 0; w < d.W; w += 8)
     put(_mm256_sub_ps(eight_at(one, w, d.W), eight_at(two, w, d.W)), apart, w, d.W);
@@ -239,26 +238,71 @@ void scatter(const Drawing& d, const std::vector<Drawn>& drawn, int32_t first, i
     }
 }
 
-void drawn_loss(const Drawing& d, int64_t threads) {
-  threads = std::max<int64_t>(1, std::min(threads, d.P * d.R * d.W / kWorthAThread));
-  std::vector<Drawn> drawn(d.P * threads);  // pass by pass, so that a word's rows come in the same order for any threads
-  in_parts(threads, threads, [&](int64_t t, int64_t) {
-    const std::unique_ptr<Element[]> room(new Element[d.W]);
-    std::vector<float> apart(d.P == 1 ? 0 : d.W);
-    const int64_t first = d.R * t / threads, last = d.R * (t + 1) / threads;
-    for (int64_t p = 0; p < d.P; ++p) drawn[p * threads + t].first = p * d.R + first;
-    for (int64_t r = first; r < last; ++r) {
-      const auto [loss, gradient] = d.P == 1 ? judge_one(d, r) : judge_two(d, r, apart.data());
-      d.losses[r] = loss;
-      for (int64_t p = 0; p < d.P; ++p) {
-        const int64_t row = p * d.R + r;
-        const int64_t count = draw(d.logits + row * d.W, gradient, d.W, d.starts[row], d.small, room.get());
-        gather(room.get(), count, d.weight, d.D, d.state_gradient + row * d.D);
-        Drawn& mine = drawn[p * threads + t];
-        mine.changes.insert(mine.changes.end(), room.get(), room.get() + count);
-        mine.ends.push_back(static_cast<int64_t>(mine.changes.size()));
+// Judges rows and draws from their gradients, in one thread.
+class Drawer {
+ public:
+  // Rounded weights are for logits that are computed here.
+  Drawer(const Drawing& drawing, const RoundedWeights& weights)
+      : d_(drawing),
+        weights_(weights),
+        room_(new Element[drawing.W]),
+        apart_(drawing.P == 1 ? 0 : drawing.W),
+        computed_(drawing.logits ? 0 : drawing.P * kRowsAtOnce * drawing.W) {}
+
+  // What is drawn for the rows from first to last goes to one list for each pass.
+  void draw_rows(int64_t first, int64_t last, Drawn* const lists[2]) {
+    for (int64_t p = 0; p < d_.P; ++p) lists[p]->first = p * d_.R + first;
+    for (int64_t start = first; start < last; start += kRowsAtOnce) {
+      const int64_t end = std::min(last, start + kRowsAtOnce);
+      float* logits[2];  // of row `start`
+      for (int64_t p = 0; p < d_.P; ++p) logits[p] = logits_from(p, start, end);
+      for (int64_t r = start; r < end; ++r) {
+        float* rows[2];
+        for (int64_t p = 0; p < d_.P; ++p) rows[p] = logits[p] + (r - start) * d_.W;
+        draw_row(r, rows, lists);
       }
     }
+  }
+
+ private:
+  float* logits_from(int64_t pass, int64_t start, int64_t end) {
+    const int64_t row = pass * d_.R + start;
+    if (d_.logits) return d_.logits + row * d_.W;
+    float* found = computed_.data() + pass * kRowsAtOnce * d_.W;
+    weights_.multiply({d_.states + row * d_.D, d_.D, 1}, end - start, Rounding::kNearest, d_.bias, bytes_, found);
+    return found;
+  }
+
+  void draw_row(int64_t r, float* const rows[2], Drawn* const lists[2]) {
+    const int64_t label = d_.labels[r];
+    const auto [loss, gradient] =
+        d_.P == 1 ? judge_one(d_, label, rows[0]) : judge_two(d_, label, rows[0], rows[1], apart_.data());
+    d_.losses[r] = loss;
+    for (int64_t p = 0; p < d_.P; ++p) {
+      const int64_t row = p * d_.R + r;
+      const int64_t count = draw(rows[p], gradient, d_.W, d_.starts[row], d_.small, room_.get());
+      gather(room_.get(), count, d_.weight, d_.D, d_.state_gradient + row * d_.D);
+      lists[p]->changes.insert(lists[p]->changes.end(), room_.get(), room_.get() + count);
+      lists[p]->ends.push_back(static_cast<int64_t>(lists[p]->changes.size()));
+    }
+  }
+
+  const Drawing& d_;
+  const RoundedWeights& weights_;
+  const std::unique_ptr<Element[]> room_;
+  std::vector<float> apart_, computed_;
+  ByteRows bytes_;
+};
+
+void drawn_loss(const Drawing& d, int64_t threads) {
+  threads = std::max<int64_t>(1, std::min(threads, d.P * d.R * d.W / kWorthAThread));
+  thread_local RoundedWeights room;
+  RoundedWeights& weights = room;
+  if (!d.logits) weights.round({d.weight, d.D, 1}, d.W, d.D, Rounding::kNearest, threads);
+  std::vector<Drawn> drawn(d.P * threads);  // pass by pass, so that a word's rows come in the same order for any threads
+  in_parts(threads, threads, [&](int64_t t, int64_t) {
+    Drawn* const lists[2] = {&drawn[t], &drawn[(d.P - 1) * threads + t]};
+    Drawer(d, weights).draw_rows(d.R * t / threads, d.R * (t + 1) / threads, lists);
   }, &share_with_team);
   const std::vector<int32_t> parts = cuts(drawn, d.W, threads);
   in_parts(threads, threads, [&](int64_t t, int64_t) { scatter(d, drawn, parts[t], parts[t + 1]); }, &share_with_team);

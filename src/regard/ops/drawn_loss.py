@@ -1,6 +1,7 @@
 """The losses of training with a gradient of which small elements are drawn."""
 
 import ctypes
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.native import LANES, can_compute, library, threads
 from regard.ops.draws import GOLDEN, drawn_words
-from regard.ops.linear import linear
+from regard.ops.linear import in_bytes, linear
 from regard.ops.loss import ROWS, check_rows, scaled_gradients
 
 SMALL = 2.0**-6
@@ -89,7 +90,7 @@ def _drawn_loss(
 class _Drawing(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in "PRWD"),
-        *((name, ctypes.c_void_p) for name in ("logits", "labels", "starts", "states", "weight")),
+        *((name, ctypes.c_void_p) for name in ("logits", "labels", "starts", "states", "weight", "bias")),
         *((name, ctypes.c_float) for name in ("smoothing", "small", "agreement")),
         *((name, ctypes.c_void_p) for name in ("losses", "state_gradient", "weight_gradient", "bias_gradient")),
     )
@@ -117,16 +118,20 @@ class _DrawnLoss(torch.autograd.Function):
         of_weights = torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
         labels_R = labels_R.long()
         total = states.new_zeros((), dtype=wide)
-        for start in range(0, R, ROWS // P):
-            rows = slice(start, start + ROWS // P)
+        drawing = _can_draw(states, weight, bias)
+        computed_there = drawing and in_bytes(states)
+        at_once = (_ROWS_OF_BYTES if computed_there else ROWS) // P
+        for start in range(0, R, at_once):
+            rows = slice(start, start + at_once)
             some = states[:, rows].contiguous()
-            logits_PRW = linear(some, weight, bias)
-            draw = _by_kernel if _can_draw(logits_PRW, some, weight, bias) else _by_formula
+            logits_PRW = None if computed_there else linear(some, weight, bias).to(wide)
+            piece = _Piece(some, weight, bias, labels_R[rows], words_PR[:, rows], smoothing, agreement)
             of_some = torch.empty_like(some)
-            total += draw(
-                *(logits_PRW.to(wide), labels_R[rows], words_PR[:, rows], some, weight),
-                *(smoothing, agreement, (of_some, *of_weights)),
-            )
+            if drawing:
+                total += piece.by_kernel(logits_PRW, (of_some, *of_weights))
+            else:
+                assert logits_PRW is not None
+                total += piece.by_formula(logits_PRW, (of_some, *of_weights))
             of_states[:, rows] = of_some
         # The uniform part of the labels looks at the mean of all logits, which takes no logits.
         total -= smoothing / weight.size(0) / P * (states.sum((0, 1)) @ weight.sum(0)).to(wide)
@@ -145,56 +150,56 @@ _Gradients = tuple[Tensor, Tensor, Tensor | None]
 """Where the gradients go for states, weight and bias; to the last two they are added."""
 
 
-def _can_draw(logits_PRW: Tensor, states_PRD: Tensor, weight_WD: Tensor, bias_W: Tensor | None) -> bool:
-    tensors = [states_PRD, weight_WD, *([] if bias_W is None else [bias_W])]
+_ROWS_OF_BYTES = 4096
+"""Rows whose logits the kernel computes from bytes, a few at a time: the weights are rounded once for all of them."""
+
+
+def _can_draw(states_PRD: Tensor, weight_WD: Tensor, bias_W: Tensor | None) -> bool:
+    """Say whether there is a kernel for these."""
+    tensors = [weight_WD, *([] if bias_W is None else [bias_W])]
     return (
-        logits_PRW.numel() > 0
+        states_PRD.numel() * weight_WD.numel() > 0
         and states_PRD.size(-1) % LANES == 0
-        and can_compute(*tensors)
+        and can_compute(states_PRD, *tensors)
         and all(tensor.is_contiguous() for tensor in tensors)
     )
 
 
-def _by_kernel(
-    logits_PRW: Tensor,
-    labels_R: Tensor,
-    words_PR: Tensor,
-    states_PRD: Tensor,
-    weight_WD: Tensor,
-    smoothing: float,
-    agreement: float,
-    gradients: _Gradients,
-) -> Tensor:
-    losses_R = torch.empty(labels_R.size(0), dtype=torch.float32, device="cpu")
-    read = [x.contiguous() for x in (logits_PRW, labels_R, words_PR, states_PRD, weight_WD)]
-    drawing = _Drawing(
-        *(*logits_PRW.shape, states_PRD.size(-1)),
-        *(x.data_ptr() for x in read),
-        *(smoothing, SMALL, agreement),
-        *(None if x is None else x.data_ptr() for x in (losses_R, *gradients)),
-    )
-    library().regard_drawn_loss(ctypes.byref(drawing), threads())
-    return losses_R.sum()
+@dataclass(frozen=True)
+class _Piece:
+    """Some rows of all passes, and what they are judged by."""
 
+    states_PRD: Tensor
+    weight_WD: Tensor
+    bias_W: Tensor | None
+    labels_R: Tensor
+    words_PR: Tensor
+    smoothing: float
+    agreement: float
 
-def _by_formula(
-    logits_PRW: Tensor,
-    labels_R: Tensor,
-    words_PR: Tensor,
-    states_PRD: Tensor,
-    weight_WD: Tensor,
-    smoothing: float,
-    agreement: float,
-    gradients: _Gradients,
-) -> Tensor:
-    """Draw the same by torch alone, and multiply with everything that was not kept, too."""
-    total, change_PRW = judged(logits_PRW, labels_R, smoothing, agreement)
-    change_NW = drawn_from(change_PRW.flatten(0, 1), words_PR.flatten()).to(weight_WD.dtype)
-    gradients[0].copy_((change_NW @ weight_WD).view_as(states_PRD))
-    gradients[1].addmm_(change_NW.T, states_PRD.flatten(0, 1))
-    if gradients[2] is not None:
-        gradients[2].add_(change_NW.sum(0))
-    return total
+    def by_kernel(self, logits_PRW: Tensor | None, gradients: _Gradients) -> Tensor:
+        """Give the loss; without logits, they are computed from bytes in the kernel."""
+        losses_R = torch.empty(self.labels_R.size(0), dtype=torch.float32, device="cpu")
+        read = [self.labels_R, self.words_PR, self.states_PRD, self.weight_WD, self.bias_W]
+        read = [None if x is None else x.contiguous() for x in (logits_PRW, *read)]
+        drawing = _Drawing(
+            *(*self.words_PR.shape, *self.weight_WD.shape),
+            *(None if x is None else x.data_ptr() for x in read),
+            *(self.smoothing, SMALL, self.agreement),
+            *(None if x is None else x.data_ptr() for x in (losses_R, *gradients)),
+        )
+        library().regard_drawn_loss(ctypes.byref(drawing), threads())
+        return losses_R.sum()
+
+    def by_formula(self, logits_PRW: Tensor, gradients: _Gradients) -> Tensor:
+        """Draw the same by torch alone, and multiply with everything that was not kept, too."""
+        total, change_PRW = judged(logits_PRW, self.labels_R, self.smoothing, self.agreement)
+        change_NW = drawn_from(change_PRW.flatten(0, 1), self.words_PR.flatten()).to(self.weight_WD.dtype)
+        gradients[0].copy_((change_NW @ self.weight_WD).view_as(self.states_PRD))
+        gradients[1].addmm_(change_NW.T, self.states_PRD.flatten(0, 1))
+        if gradients[2] is not None:
+            gradients[2].add_(change_NW.sum(0))
+        return total
 
 
 def judged(logits_PRW: Tensor, labels_R: Tensor, smoothing: float, agreement: float) -> tuple[Tensor, Tensor]:

@@ -63,18 +63,20 @@ any_loss = pytest.mark.parametrize("drawn", EXACT)
 @given(
     R=st.integers(1, 40),
     W=st.integers(1, 300),
-    D=st.sampled_from([8, 24, 64, 72, 136]),
+    D=st.sampled_from([8, 24, 64, 72, 136, 1032]),
     seed=st.integers(0, 99),
     with_bias=st.booleans(),
+    in_bytes=st.booleans(),
 )
 def test_the_kernel_draws_what_the_formula_draws(
-    drawn: Loss, R: int, W: int, D: int, seed: int, with_bias: bool
+    drawn: Loss, R: int, W: int, D: int, seed: int, with_bias: bool, in_bytes: bool
 ) -> None:
     states, weight, labels = problem(R, W, D, seed)
     bias = torch.linspace(-1, 1, W) if with_bias else None
-    torch.manual_seed(seed)
-    by_kernel = gradients(drawn, states, weight, labels, bias)
-    with pytest.MonkeyPatch.context() as patch:
+    with products_in_bytes(in_bytes), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_ROWS_OF_BYTES", 38)  # so that there are several pieces
+        torch.manual_seed(seed)
+        by_kernel = gradients(drawn, states, weight, labels, bias)
         patch.setattr(module, "_can_draw", lambda *_: False)
         torch.manual_seed(seed)
         by_formula = gradients(drawn, states, weight, labels, bias)
@@ -87,11 +89,12 @@ def test_the_kernel_draws_what_the_formula_draws(
 
 @needs_kernels
 @any_loss
-def test_the_number_of_threads_changes_nothing(drawn: Loss) -> None:
+@pytest.mark.parametrize("in_bytes", [False, True])
+def test_the_number_of_threads_changes_nothing(drawn: Loss, in_bytes: bool) -> None:
     states, weight, labels = problem(200, 1003, 72, 6)
     results = []
     for threads in (1, 2, 3):
-        with pytest.MonkeyPatch.context() as patch:
+        with products_in_bytes(in_bytes), pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "threads", lambda count=threads: count)
             torch.manual_seed(0)
             results.append(gradients(drawn, states, weight, labels, torch.zeros(1003)))

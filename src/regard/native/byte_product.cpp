@@ -60,7 +60,8 @@ void RoundedWeights::round(const Floats& weight, int64_t X, int64_t D, Rounding 
   }, &share_with_team);
 }
 
-void RoundedWeights::multiply(const Floats& x, int64_t R, Rounding rounding, const float* bias, ByteRows& room, float* y) const {
+void RoundedWeights::multiply(const Floats& x, int64_t R, Rounding rounding, const float* bias, ByteRows& room,
+                              float* y) const {
   for (int64_t part = 0; part < parts_of(D_); ++part) {
     const PackedWeights& some = parts_[part];
     room.round(x.inputs_from(part * kMostInputs), R, inputs_of(part), rounding);

@@ -57,7 +57,7 @@ struct PackedWeights {
   void round(const Floats& weight, int64_t first, int64_t last, int64_t D, Rounding rounding);
 };
 
-// Weights that are rounded for one product, of any number of inputs: each so many have scales of their own.
+// Weights that are rounded for the products of one step, of any number of inputs: each 1,024 of them have scales of their own.
 class RoundedWeights {
  public:
   void round(const Floats& weight, int64_t X, int64_t D, Rounding rounding, int64_t threads);

@@ -108,8 +108,8 @@ constexpr int64_t panel_start(int64_t row, int64_t D) {
   return row / wide * room * D;
 }
 
-// Pack rows that are columns in memory, and add each up if asked. Some inputs at a time, so that the lines of the cache in which
-// two panels meet are still there when the second is packed.
+// Pack rows that are columns in memory, and add each up if asked. Some inputs at a time, so that the lines of the cache in
+// which two panels meet are still there when the second is packed.
 template <int wide>
 REGARD_AVX512 void pack_columns(const float* x, int64_t apart, int64_t rows, int64_t D, float* to, float* sums) {
   constexpr int kRegisters = (wide + kRegister - 1) / kRegister;

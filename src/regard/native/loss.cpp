@@ -15,7 +15,7 @@ namespace regard {
 namespace {
 
 constexpr int64_t kWorthAThread = 20'000;  // logits; for fewer, waking a thread up costs more than it saves
-constexpr int64_t kRowsAtOnce = 16;        // whose logits are computed here: they are still in the cache when they are judged
+constexpr int64_t kRowsAtOnce = 12;        // whose logits are computed here: they are still in the cache when they are judged
 
 // Eight numbers from w on of W.
 REGARD_AVX2 inline __m256 eight_at(const float* row, int64_t w, int64_t W) { return some_of(row + w, W - w); }

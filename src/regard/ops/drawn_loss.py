@@ -118,20 +118,15 @@ class _DrawnLoss(torch.autograd.Function):
         of_weights = torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
         labels_R = labels_R.long()
         total = states.new_zeros((), dtype=wide)
-        drawing = _can_draw(states, weight, bias)
-        computed_there = drawing and in_bytes(states)
-        at_once = (_ROWS_OF_BYTES if computed_there else ROWS) // P
+        kernel = _can_draw(states, weight, bias)
+        at_once = (_ROWS_OF_BYTES if kernel and in_bytes(states) else ROWS) // P
         for start in range(0, R, at_once):
             rows = slice(start, start + at_once)
             some = states[:, rows].contiguous()
-            logits_PRW = None if computed_there else linear(some, weight, bias).to(wide)
             piece = _Piece(some, weight, bias, labels_R[rows], words_PR[:, rows], smoothing, agreement)
             of_some = torch.empty_like(some)
-            if drawing:
-                total += piece.by_kernel(logits_PRW, (of_some, *of_weights))
-            else:
-                assert logits_PRW is not None
-                total += piece.by_formula(logits_PRW, (of_some, *of_weights))
+            draw = piece.by_kernel if kernel else piece.by_formula
+            total += draw((of_some, *of_weights))
             of_states[:, rows] = of_some
         # The uniform part of the labels looks at the mean of all logits, which takes no logits.
         total -= smoothing / weight.size(0) / P * (states.sum((0, 1)) @ weight.sum(0)).to(wide)
@@ -150,7 +145,7 @@ _Gradients = tuple[Tensor, Tensor, Tensor | None]
 """Where the gradients go for states, weight and bias; to the last two they are added."""
 
 
-_ROWS_OF_BYTES = 4096
+_ROWS_OF_BYTES = 1024
 """Rows whose logits the kernel computes from bytes, a few at a time: the weights are rounded once for all of them."""
 
 
@@ -177,8 +172,9 @@ class _Piece:
     smoothing: float
     agreement: float
 
-    def by_kernel(self, logits_PRW: Tensor | None, gradients: _Gradients) -> Tensor:
-        """Give the loss; without logits, they are computed from bytes in the kernel."""
+    def by_kernel(self, gradients: _Gradients) -> Tensor:
+        """Give the loss; logits that are products of bytes are computed in the kernel, too."""
+        logits_PRW = None if in_bytes(self.states_PRD) else self._logits()
         losses_R = torch.empty(self.labels_R.size(0), dtype=torch.float32, device="cpu")
         read = [self.labels_R, self.words_PR, self.states_PRD, self.weight_WD, self.bias_W]
         read = [None if x is None else x.contiguous() for x in (logits_PRW, *read)]
@@ -191,15 +187,19 @@ class _Piece:
         library().regard_drawn_loss(ctypes.byref(drawing), threads())
         return losses_R.sum()
 
-    def by_formula(self, logits_PRW: Tensor, gradients: _Gradients) -> Tensor:
+    def by_formula(self, gradients: _Gradients) -> Tensor:
         """Draw the same by torch alone, and multiply with everything that was not kept, too."""
-        total, change_PRW = judged(logits_PRW, self.labels_R, self.smoothing, self.agreement)
+        total, change_PRW = judged(self._logits(), self.labels_R, self.smoothing, self.agreement)
         change_NW = drawn_from(change_PRW.flatten(0, 1), self.words_PR.flatten()).to(self.weight_WD.dtype)
         gradients[0].copy_((change_NW @ self.weight_WD).view_as(self.states_PRD))
         gradients[1].addmm_(change_NW.T, self.states_PRD.flatten(0, 1))
         if gradients[2] is not None:
             gradients[2].add_(change_NW.sum(0))
         return total
+
+    def _logits(self) -> Tensor:
+        logits_PRW = linear(self.states_PRD, self.weight_WD, self.bias_W)
+        return logits_PRW.to(torch.promote_types(self.weight_WD.dtype, torch.float32))
 
 
 def judged(logits_PRW: Tensor, labels_R: Tensor, smoothing: float, agreement: float) -> tuple[Tensor, Tensor]:

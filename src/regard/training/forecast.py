@@ -77,7 +77,7 @@ def _size(batch: Batch) -> int:
 def _mean_seconds(learner: Learner, batch: Batch, steps: int, of_one_pass: int) -> float:
     """Give the mean of all steps, of which the first so many make one pass where the last may make two."""
     last = _timed(learner, batch, steps)
-    return last if of_one_pass == 0 else last + (_timed(learner, batch, 1) - last) * of_one_pass / steps
+    return last if of_one_pass == 0 else last + (_timed(learner, batch, of_one_pass) - last) * of_one_pass / steps
 
 
 def _timed(learner: Learner, batch: Batch, number: int) -> float:

@@ -244,8 +244,11 @@ class Run(Config):
         steps = self.training.steps
         if steps is not None and self.schedule.cooldown > steps:
             raise InputError(f"schedule.cooldown is {self.schedule.cooldown}, more than the run's {steps} steps")
-        if self.training.r_drop_from > 1 and self.training.r_drop == 0.0:
-            raise InputError("training.r_drop_from is set, but training.r_drop is 0: there is nothing to begin with")
+        begin = self.training.r_drop_from
+        if begin > 1 and self.training.r_drop == 0.0:
+            raise InputError("training.r_drop_from is set, but training.r_drop is 0: no step makes two passes")
+        if steps is not None and begin > steps:
+            raise InputError(f"training.r_drop_from is {begin}, after the last of the run's {steps} steps")
         if self.training.start_from is not None and (self.tokenizer.source is not None or "preset" in self.model):
             raise InputError("training.start_from brings its own tokenizers and config; leave source and preset out")
 

@@ -74,7 +74,7 @@ def test_the_kernel_draws_what_the_formula_draws(
     states, weight, labels = problem(R, W, D, seed)
     bias = torch.linspace(-1, 1, W) if with_bias else None
     with products_in_bytes(in_bytes), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_ROWS_OF_BYTES", 38)  # so that there are several pieces
+        patch.setattr(module, "_ROWS_OF_BYTES", 20)  # so that there are several pieces
         torch.manual_seed(seed)
         by_kernel = gradients(drawn, states, weight, labels, bias)
         patch.setattr(module, "_can_draw", lambda *_: False)

@@ -73,6 +73,8 @@ def test_a_run_needs_an_end_and_a_judge() -> None:
 def test_two_passes_begin_only_where_there_are_some() -> None:
     with pytest.raises(ConfigError, match="r_drop_from is set, but training.r_drop is 0"):
         Run.from_toml(SMALL, changes=["training.r_drop_from=10"])
+    with pytest.raises(ConfigError, match="r_drop_from is 15, after the last of the run's 14 steps"):
+        Run.from_toml(SMALL, changes=["training.r_drop=1.0", "training.r_drop_from=15"])
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

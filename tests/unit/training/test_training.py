@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import signal
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -20,8 +18,8 @@ from regard.text.tokenizer import TOKENIZER
 from regard.training import Run, checkpoints
 from regard.training.checkpoints import read_checkpoint, step_directories
 from regard.training.examples import Batch
-from regard.training.losses import Loss, cross_entropy, losses_of
-from regard.training.reports import is_validation, read_metrics
+from regard.training.losses import Loss, cross_entropy
+from regard.training.reports import StepReport, is_validation, read_metrics
 from tests.unit.training.runs import SMALL, Notes, small_run
 
 Tensor = torch.Tensor
@@ -38,16 +36,17 @@ def assert_same(one: Path, other: Path) -> None:
         assert first[name].equal(second[name]), name
 
 
-def stopping_at(step: int, loss_of_batch: Loss) -> Loss:
-    """Ask for an end in the middle of a step."""
-    calls = iter(range(1, 10**6))
+class StoppingAt(Notes):
+    """Asks for an end when a step is reported."""
 
-    def loss(model: Transformer, batch: Batch) -> Tensor:
-        if next(calls) == step:
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self._step = step
+
+    def stepped(self, report: StepReport, total: int) -> None:
+        super().stepped(report, total)
+        if report.step == self._step:
             os.kill(os.getpid(), signal.SIGTERM)
-        return loss_of_batch(model, batch)
-
-    return loss
 
 
 def test_a_run_ends_as_a_model_directory(tmp_path: Path) -> None:
@@ -87,18 +86,12 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path: Pat
     ],
 )
 def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path: Path, stop: int, changes: tuple[str, ...]) -> None:
-    run = small_run(tmp_path, *changes)
-    if run.training.r_drop == 0.0:
-        train(run, tmp_path / "whole", loss=losses_of(run.training)(1))
-        with pytest.raises(StoppedError, match="the same command goes on") as stopped:
-            train(run, tmp_path / "cut", loss=stopping_at(stop, losses_of(run.training)(1)))
-        assert stopped.value.exit_code == 143
-        train(run, tmp_path / "cut", loss=losses_of(run.training)(1))
-    else:
-        train(run, tmp_path / "whole")
-        with pytest.raises(StoppedError):
-            _stop_from_outside(run, tmp_path / "cut", stop)
-        train(run, tmp_path / "cut")
+    run = small_run(tmp_path, "training.report_every=1", *changes)
+    train(run, tmp_path / "whole")
+    with pytest.raises(StoppedError, match="the same command goes on") as stopped:
+        train(run, tmp_path / "cut", listener=StoppingAt(stop))
+    assert stopped.value.exit_code == 143
+    train(run, tmp_path / "cut")
     assert_same(tmp_path / "whole", tmp_path / "cut")
     told = [
         [
@@ -111,18 +104,16 @@ def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path: Path, stop: int, c
     assert told[0] == told[1] != []
 
 
-def _stop_from_outside(run: object, out: Path, step: int) -> None:
-    def watch() -> None:
-        while not (out / "checkpoints").exists() or not step_directories(out / "checkpoints"):
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        train(run, out)  # type: ignore[arg-type]
-    finally:
-        thread.join()
+def test_two_passes_begin_at_their_step(tmp_path: Path) -> None:
+    """Up to then all is as without them, and from then on nothing is."""
+    losses = []
+    for changes in ((), ("training.r_drop=9.0", "training.r_drop_from=5")):
+        notes = Notes()
+        run = small_run(tmp_path, "training.steps=7", "training.report_every=1", *changes)
+        train(run, tmp_path / f"{len(changes)}", listener=notes)
+        losses.append([report.loss for report in notes.reports])
+    same = [one == two for one, two in zip(*losses, strict=True)]
+    assert same == [True] * 4 + [False] * 3
 
 
 def test_dropout_rises_to_its_rate_and_stays_there(tmp_path: Path) -> None:

@@ -163,6 +163,11 @@ REGARD_AVX512 void multiply_panels(const float* rows, const float* weights, int6
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half)
       sums[m][half] = tile.bias ? _mm512_maskz_loadu_ps(tile.there[half], tile.bias + half * kRegister) : _mm512_setzero_ps();
+#pragma GCC unroll 14
+  for (int m = 0; m < M; ++m) {  // fetched while the sums are made
+    __builtin_prefetch(tile.y + m * tile.X, 1);
+    __builtin_prefetch(tile.y + m * tile.X + kRegister, 1);
+  }
   for (int64_t d = 0; d < D; ++d, rows += kRows, weights += kOutputs) {
     const __m512 low = _mm512_loadu_ps(weights), high = _mm512_loadu_ps(weights + kRegister);
 #pragma GCC unroll 14

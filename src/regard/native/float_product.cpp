@@ -258,9 +258,9 @@ void multiply_floats(const FloatProduct& p, int64_t threads) {
         pack<kOutputs>({some.first + (output + x) * some.row_apart, some.row_apart, some.input_apart},
                        std::min(part.X, to * kOutputs) - x, part.D, weights + panel_start<kOutputs>(x, part.D));
       }, &share_with_team);
-      in_parts((p.R + kRows - 1) / kRows, threads, [&](int64_t from, int64_t to) {
-        const int64_t end = std::min(p.R, to * kRows);
-        for (int64_t row = from * kRows; row < end; row += kMostRows) part.multiply(row, std::min(kMostRows, end - row));
+      // By rows, not by panels: of 512 rows a thread of two would have 266.
+      in_parts(p.R, threads, [&](int64_t from, int64_t to) {
+        for (int64_t row = from; row < to; row += kMostRows) part.multiply(row, std::min(kMostRows, to - row));
       }, &share_with_team);
     }
 }

@@ -109,7 +109,7 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, Loss]]] = {
 
 
 def attention_times() -> dict[str, float]:
-    """Time ours and torch's fused attention in turns, forward alone and with backward."""
+    """Time ours and torch's fused attention in turns, forward alone and with backward, and compare turn by turn."""
     import regard
 
     times: dict[str, list[float]] = {}
@@ -120,7 +120,7 @@ def attention_times() -> dict[str, float]:
         theirs = lambda: F.scaled_dot_product_attention(query, key, value, is_causal=causal)  # noqa: B023, E731
         label = f"{rows}×{SIZE.heads}×{length}{' causal' if causal else ''}"
         both = [("ours", ours), ("theirs", theirs)]
-        for repeat in range(20 if length > 1000 else 80):
+        for repeat in range(40 if length > 1000 else 100):
             for name, attend in both if repeat % 2 else both[::-1]:  # who comes first finds other caches
                 started = time.perf_counter()
                 with torch.no_grad():
@@ -129,6 +129,9 @@ def attention_times() -> dict[str, float]:
                 attend().sum().backward()
                 times.setdefault(f"{label} {name} forward", []).append(forward - started)
                 times.setdefault(f"{label} {name} with backward", []).append(time.perf_counter() - forward)
+    for measure in [name for name in times if " ours " in name]:
+        turns = zip(times[measure], times[measure.replace("ours", "theirs")], strict=True)
+        times[measure.replace("ours", "ratio")] = [mine / other for mine, other in turns]
     return {name: statistics.median(values[3:]) for name, values in times.items()}
 
 

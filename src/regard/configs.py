@@ -32,11 +32,15 @@ class Config(BaseModel):
 
 
 def _sentence(cls: type[BaseModel], detail: ErrorDetails) -> str:
-    key = ".".join(str(part) for part in detail["loc"]) or "all of it"
+    key = _short(".".join(str(part) for part in detail["loc"])) or "all of it"
     match detail["type"]:
         case "extra_forbidden":
             near = get_close_matches(key, cls.model_fields, n=1)
             return f"{key} is not a key it knows" + (f"; did you mean {near[0]}?" if near else "")
         case "missing":
             return f"{key} is missing"
-    return f"{key} is {detail['input']!r}; {detail['msg'][0].lower()}{detail['msg'][1:]}"
+    return f"{key} is {_short(repr(detail['input']))}; {detail['msg'][0].lower()}{detail['msg'][1:]}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]} … ({len(text):,} characters)"

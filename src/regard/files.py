@@ -16,11 +16,10 @@ from regard.errors import ModelError, NoSpaceError
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object."""
+    """Read a JSON object, in which no key comes twice."""
+    check_is_file(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelError(f"{path} is missing") from None
+        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_each_key_once)
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from None
     except json.JSONDecodeError as error:
@@ -29,6 +28,28 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ModelError(f"{path} is not JSON that can be read: {error}") from None
     if not isinstance(content, dict):
         raise ModelError(f"{path} holds a JSON {type(content).__name__}; an object was expected")
+    return content
+
+
+def check_is_file(path: Path) -> None:
+    """Refuse what is missing, and what reading might never come to the end of: a pipe, a device."""
+    try:
+        if not path.exists():
+            raise ModelError(f"{path} is missing")
+        if not path.is_file():
+            raise ModelError(
+                f"{path} is {'a directory' if path.is_dir() else 'a device or a pipe'}; a file was expected"
+            )
+    except (OSError, ValueError) as error:  # a name that no file can have
+        raise ModelError(f"{path} cannot be read: {error}") from None
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} comes twice")
     return content
 
 

@@ -103,11 +103,15 @@ class MultiHeadAttention(nn.Module):
         if cache is None:
             if lengths is not None:
                 raise InputError("lengths were given without a cache to append to; a mask hides padding")
-            mask = _with_causal(mask, causal)
+            attended = self.attend(
+                query, key_value, _with_causal(mask, causal), bias=bias, return_weights=return_weights
+            )
         else:
-            key_value, before = cache.append(key_value, lengths)
-            mask = before if mask is None else as_mask(mask) & before
-        output, weights_BHTS = self.attend(query, key_value, mask, bias=bias, return_weights=return_weights)
+            with cache.unless_refused():
+                key_value, before = cache.append(key_value, lengths)
+                mask = before if mask is None else as_mask(mask) & before
+                attended = self.attend(query, key_value, mask, bias=bias, return_weights=return_weights)
+        output, weights_BHTS = attended
         return output if weights_BHTS is None else (output, weights_BHTS)
 
     def project_key_value(self, key_BSD: Tensor, value_BSD: Tensor | None = None) -> KeyValue:

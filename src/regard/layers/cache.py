@@ -1,5 +1,7 @@
 """Keys and values kept while decoding, so that a step computes its own position alone."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -76,13 +78,28 @@ class KeyValueCache:
             self._measure()
         return KeyValue(kept.key_BGSK[:, :, :S], kept.value_BGSV[:, :, :S]), mask
 
+    @contextmanager
+    def unless_refused(self) -> Iterator[None]:
+        """Take back what this block appends if it ends in an error."""
+        before = dict(vars(self))  # what lies behind the lengths is overwritten by what is appended next
+        try:
+            yield
+        except BaseException:
+            vars(self).update(before)
+            raise
+
     def check(self, B: int, T: int, counts_B: Tensor | None) -> None:
         """Refuse what cannot be appended, before anything is."""
         if self._lengths_B is not None and self._lengths_B.size(0) != B:
             raise InputError(f"the cache holds {self._lengths_B.size(0)} rows and was given {B} new ones")
         if counts_B is None:
             return
-        if not isinstance(counts_B, Tensor) or counts_B.is_floating_point() or tuple(counts_B.shape) != (B,):
+        if (
+            not isinstance(counts_B, Tensor)
+            or counts_B.is_floating_point()
+            or counts_B.dtype == torch.bool
+            or tuple(counts_B.shape) != (B,)
+        ):
             got = f"{counts_B.dtype} of shape {tuple(counts_B.shape)}" if isinstance(counts_B, Tensor) else counts_B
             raise InputError(f"lengths are integers of shape ({B},), one a row; got {got}")
         for row, count in enumerate(counts_B.tolist()):

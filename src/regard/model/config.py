@@ -15,7 +15,9 @@ from regard.ops.positions import SinusoidLayout
 Size = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
 Count = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
-Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
+Rate = Annotated[float, Field(ge=0.0, lt=1.0, strict=True)]
+_Width = Annotated[int, Field(ge=1, le=2**24, strict=True)]
+_Layers = Annotated[int, Field(ge=0, le=1000, strict=True)]
 
 SharedEmbeddings = Literal["all", "source-target", "target-output", "none"]
 
@@ -31,9 +33,9 @@ class TransformerConfig(Config):
     alone.
     """
 
-    vocab_size: Size
+    vocab_size: _Width
     """W: how many tokens the target, and the output, know."""
-    source_vocab_size: Size | None = None
+    source_vocab_size: _Width | None = None
     """How many tokens the source knows, where it has a vocabulary of its own."""
     pad_id: Count = 0
     """The token that fills up short sequences, on their right."""
@@ -42,19 +44,19 @@ class TransformerConfig(Config):
     eos_id: Count | None = None
     """The token that a sequence ends with, for whoever decodes."""
 
-    d_model: Size = 512
+    d_model: Annotated[int, Field(ge=1, le=2**16, strict=True)] = 512
     """D: the width of the model."""
-    encoder_layers: Count = 6
-    decoder_layers: Count = 6
-    num_heads: Size = 8
+    encoder_layers: _Layers = 6
+    decoder_layers: _Layers = 6
+    num_heads: _Width = 8
     """H: how many heads attend in parallel."""
-    num_kv_heads: Size | None = None
+    num_kv_heads: _Width | None = None
     """G: how many of them have keys and values of their own; as many as there are heads unless given."""
-    d_k: Size | None = None
+    d_k: _Width | None = None
     """K: the width of one head's queries and keys; d_model / num_heads unless given."""
-    d_v: Size | None = None
+    d_v: _Width | None = None
     """V: the width of one head's values; d_model / num_heads unless given."""
-    d_ff: Size | None = None
+    d_ff: _Width | None = None
     """F: the width of the feed-forward's hidden layer; 4 · d_model unless given."""
     activation: Activation = "relu"
     """The feed-forward's activation; swiglu and geglu add a gate."""
@@ -64,7 +66,7 @@ class TransformerConfig(Config):
     norm: Literal["layer", "rms"] = "layer"
     norm_placement: NormPlacement = "post"
     """Before each sublayer (second note) or after the residual (third note, the paper)."""
-    norm_eps: Annotated[float, Field(ge=0.0)] = 1e-5
+    norm_eps: Annotated[float, Field(ge=0.0, strict=True)] = 1e-5
     final_norm: Flag | None = None
     """A norm after the last layer of each stack; unless given, where norms come before the sublayers."""
     embedding_norm: Flag = False
@@ -77,11 +79,11 @@ class TransformerConfig(Config):
     output_bias: Flag = False
     """Whether the logits have a bias."""
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
-    max_positions: Size = 1024
+    max_positions: _Width = 1024
     """The length of the learned table. Sinusoids have no end."""
     position_layout: SinusoidLayout = "interleaved"
     """Sines and cosines interleaved as the notes write them, or in two halves."""
-    position_offset: Count = 0
+    position_offset: Annotated[int, Field(ge=0, lt=2**16, strict=True)] = 0
     """The row of the position table where a sequence starts."""
 
     dropout: Rate = 0.1
@@ -120,7 +122,9 @@ class TransformerConfig(Config):
         if self.encoder_layers + self.decoder_layers == 0:
             raise InputError("encoder_layers and decoder_layers are both 0; a model needs one of them")
         for name, given in (("d_k", self.d_k), ("d_v", self.d_v)):
-            head_width(self.d_model, self.num_heads, name, given)
+            width = head_width(self.d_model, self.num_heads, name, given)
+            if self.num_heads * width > 2**24:
+                raise InputError(f"num_heads {self.num_heads} times {name} {width} is more than {2**24:,}")
         if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
             raise InputError(f"num_heads {self.num_heads} is not divisible by num_kv_heads {self.num_kv_heads}")
         if self.kind != "encoder-decoder" and self.source_size != self.vocab_size:

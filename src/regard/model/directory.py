@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, ModelError
-from regard.files import read_json, replaced_files
+from regard.files import check_is_file, read_json, replaced_files
 from regard.model.config import TransformerConfig
 
 Origin = str | os.PathLike[str]
@@ -20,6 +20,7 @@ Origin = str | os.PathLike[str]
 FORMAT = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
+_WEIGHT_TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def write_model_directory(path: Path, config: TransformerConfig, tensors: Mapping[str, Tensor]) -> None:
@@ -52,7 +53,7 @@ def read_config(path: Path) -> TransformerConfig:
                 f"; it looks like Hugging Face's for a {content['model_type']} model, which `regard convert` may read"
             )
         raise ModelError(f'{path} has no "format" and is not regard\'s{hint}')
-    if content["format"] is True or content["format"] != FORMAT:
+    if type(content["format"]) is not int or content["format"] != FORMAT:
         raise ModelError(f"{path} is of format {content['format']!r}; this version of regard reads format {FORMAT}")
     try:
         return TransformerConfig.model_validate(content.get("model"))
@@ -62,12 +63,12 @@ def read_config(path: Path) -> TransformerConfig:
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Read the tensors of a safetensors file."""
+    check_is_file(path)
     try:
         tensors = load_file(path)
-    except FileNotFoundError:
-        raise ModelError(f"{path} is missing") from None
-    except (SafetensorError, OSError) as error:
-        raise ModelError(f"{path} is truncated or not a safetensors file: {error}") from None
+    except (SafetensorError, OSError, RuntimeError, TypeError, ValueError) as error:  # by what a header promises
+        reason = str(error).partition("\n")[0]
+        raise ModelError(f"{path} is truncated or not a safetensors file: {reason}") from None
     if not tensors:
         raise ModelError(f"{path} holds no tensors")
     return tensors
@@ -76,8 +77,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 def common_type(tensors: Mapping[str, Tensor], *, source: Origin) -> torch.dtype:
     """Give the floating-point type that holds all of these tensors."""
     for name, tensor in tensors.items():
-        if not tensor.is_floating_point():
-            raise ModelError(f"{source}: {name} is {tensor.dtype}; weights are floating-point")
+        if tensor.dtype not in _WEIGHT_TYPES:
+            raise ModelError(f"{source}: {name} is {tensor.dtype}; weights are float64, float32, float16 or bfloat16")
     return reduce(torch.promote_types, (tensor.dtype for tensor in tensors.values()))
 
 

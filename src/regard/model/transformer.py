@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from regard.errors import InputError
+from regard.errors import InputError, ModelError
 from regard.layers import Decoder, DecoderCache, Embedding, Encoder
 from regard.layers.embeddings import check_tokens
 from regard.model.build import build_decoder, build_embedding, build_encoder, build_output
@@ -205,8 +205,13 @@ class Transformer(nn.Module):
         `at_least` widens it further, `torch.float32` to compute with what was saved as float16.
         """
         config, tensors = read_model_directory(Path(path))
+        saved = common_type(tensors, source=path)
+        if config.encoder_layers + config.decoder_layers > len(tensors):
+            layers = config.encoder_layers + config.decoder_layers
+            raise ModelError(f"{path}: its configuration has {layers:,} layers, but there are {len(tensors)} weights")
+        with Undrawn(), torch.device("meta"):  # sizes are compared before there is room for them
+            load_tensors(cls(config), tensors, source=path)
         with Undrawn():
-            saved = common_type(tensors, source=path)
             model = cls(config).to(saved if at_least is None else torch.promote_types(saved, at_least))
         load_tensors(model, tensors, source=path)
         return model.eval()

@@ -133,7 +133,7 @@ const float* together(const float* rows, int64_t row, int64_t S, int64_t X, std:
 
 int64_t rounded(int64_t S) { return (S + 7) / 8 * 8; }
 
-// What is added to the scores of a sentence: 0 where a key may be seen, -∞ where not and where there is none.
+// What stands for the scores of a sentence: -∞ where a key may not be seen and where there is none, else 0 for the score itself.
 const float* mask_of(const Attention& a, const Sentence& at, Room& room) {
   float* mask = at_least(room.mask, rounded(at.S));
   for (int64_t s = 0; s < rounded(at.S); ++s)
@@ -143,8 +143,9 @@ const float* mask_of(const Attention& a, const Sentence& at, Room& room) {
 
 // Scaled and masked scores in the place of products, for eight keys from s on of the query at t.
 REGARD_AVX2 inline __m256 score_of(const Attention& a, const float* products, const float* mask, int64_t t, int64_t s) {
-  const __m256 score =
-      _mm256_fmadd_ps(_mm256_loadu_ps(products + s), _mm256_set1_ps(a.scale), _mm256_loadu_ps(mask + s));
+  const __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(products + s), _mm256_set1_ps(a.scale));
+  // Put in its place, not added: a hidden score may be ∞, and ∞ - ∞ is not a number. The sign says which.
+  const __m256 hidden = _mm256_loadu_ps(mask + s), score = _mm256_blendv_ps(scaled, hidden, hidden);
   if (!a.causal || s + 7 <= t) return score;
   const __m256 places = _mm256_add_ps(_mm256_set1_ps(static_cast<float>(s)), _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7));
   const __m256 seen = _mm256_cmp_ps(places, _mm256_set1_ps(static_cast<float>(t)), _CMP_LE_OQ);

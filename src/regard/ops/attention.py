@@ -3,6 +3,7 @@
 import math
 from typing import Literal, overload
 
+import torch
 from torch import Tensor
 
 from regard.errors import InputError
@@ -74,11 +75,11 @@ def attention(
     scale = max(query.size(-1), 1) ** -0.5 if scale is None else scale
     query_BHTK, key_BGSK, value_BGSV = _with_heads(query, rank), _with_heads(key, rank), _with_heads(value, rank)
     BHTS = (*query_BHTK.shape[:3], key_BGSK.size(2))
-    described = None if mask is None else fitted_mask(as_mask(mask), BHTS, rank)
+    described = None if mask is None else fitted_mask(as_mask(mask), BHTS, rank, query.device)
     if causal:
         described = Causal() if described is None else described & Causal()
     if bias is not None:
-        bias = _checked_bias(bias, BHTS, rank)
+        bias = _checked_bias(bias, BHTS, rank, query.device)
 
     # On the CPU the fused kernel knows no dropout: torch would take its own unfused path, with the slower dropout.
     if return_weights or (dropout > 0.0 and query.device.type == "cpu"):
@@ -113,6 +114,8 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
         problem = f"{q[1]} query heads cannot share {k[1]} key and value heads evenly"
     elif not query.dtype == key.dtype == value.dtype:
         problem = f"query, key and value must be of one type, not {query.dtype}, {key.dtype} and {value.dtype}"
+    elif not query.device == key.device == value.device:
+        problem = f"query, key and value must be on one device, not {query.device}, {key.device} and {value.device}"
     elif not query.is_floating_point():
         problem = f"attention is computed on floating-point tensors, not {query.dtype}"
     else:
@@ -120,9 +123,9 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
     raise InputError(f"{problem}; got query {tuple(q)}, key {tuple(k)}, value {tuple(v)}")
 
 
-def _checked_bias(bias: Tensor, BHTS: tuple[int, ...], rank: int) -> Tensor:
+def _checked_bias(bias: Tensor, BHTS: tuple[int, ...], rank: int, device: torch.device) -> Tensor:
     if not bias.is_floating_point():
         raise InputError(
             f"a bias is added to the scores and must be floating-point, got {bias.dtype}; pass a boolean mask as mask="
         )
-    return broadcast_to_scores(bias, "bias", BHTS, rank)
+    return broadcast_to_scores(bias, "bias", BHTS, rank, device)

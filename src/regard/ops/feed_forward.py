@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.ops.derivatives import refuse_second_derivatives
 from regard.ops.dropout import dropout as apply_dropout
-from regard.ops.float_product import float_product, gated_product
+from regard.ops.float_product import float_product, gated_in_place, gated_product
 from regard.ops.linear import Gradients, in_bytes, linear, linear_gradients
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"]
@@ -84,7 +84,7 @@ class _ReluFeedForward(torch.autograd.Function):
         if of_hidden is None:
             of_hidden = gated_product(change, w2_DF.T, hidden)
         else:
-            torch.ops.aten.threshold_backward.grad_input(of_hidden, hidden, 0, grad_input=of_hidden)
+            of_hidden = gated_in_place(of_hidden, hidden)
         gradients = linear_gradients(of_hidden, x, w1_FD, (of_x, of_w1, of_b1), bytes_too=ctx.in_bytes)
         return *gradients, w2_gradient, b2_gradient
 

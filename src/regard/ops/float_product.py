@@ -38,9 +38,15 @@ def gated_product(x: Tensor, weight_XD: Tensor, gate: Tensor) -> Tensor:
         _multiply(as_rows(x), weight_XD, y, gate=gate)
         return y
     with torch.no_grad():
-        y = F.linear(x, weight_XD)
+        return gated_in_place(F.linear(x, weight_XD), gate)
+
+
+def gated_in_place(y: Tensor, gate: Tensor) -> Tensor:
+    """Give y where the gate is positive, and zero elsewhere, in the place of y."""
+    if has_memory(y):
         torch.ops.aten.threshold_backward.grad_input(y, gate, 0, grad_input=y)
         return y
+    return y.masked_fill(gate <= 0, 0.0)  # many directions in one: torch has no such form of that function for them
 
 
 def put_product(x_RD: Tensor, weight_XD: Tensor, to_RX: Tensor, *, add: bool = False) -> None:

@@ -82,8 +82,16 @@ def _of_one_width(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor) -> t
 def _combined(allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     if bias is None:
         return allowed
-    bias = bias.to(dtype)
+    bias = _narrowed(bias, dtype)
     return bias if allowed is None else bias.masked_fill(~allowed, -torch.inf)
+
+
+def _narrowed(bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """Give a bias in the scores' type; what is finite stays finite, for -∞ would hide what it is added to."""
+    most = torch.finfo(dtype).max
+    if most >= torch.finfo(bias.dtype).max:
+        return bias.to(dtype)
+    return torch.where(bias.isinf(), bias, bias.clamp(-most, most)).to(dtype)
 
 
 def _causal_and_masked_on_cpu(

@@ -188,18 +188,23 @@ def as_mask(mask: Mask | Tensor) -> Mask:
     return Given(mask)
 
 
-def fitted_mask(mask: Mask, BHTS: tuple[int, ...], rank: int) -> Mask:
-    """Check that every part of a mask fits the scores, and make none of them dense."""
+def fitted_mask(mask: Mask, BHTS: tuple[int, ...], rank: int, device: torch.device) -> Mask:
+    """Check that every part of a mask fits the scores and is where they are, and make none of them dense."""
     if isinstance(mask, Pair):
-        return replace(mask, first=fitted_mask(mask.first, BHTS, rank), second=fitted_mask(mask.second, BHTS, rank))
+        first, second = (fitted_mask(part, BHTS, rank, device) for part in (mask.first, mask.second))
+        return replace(mask, first=first, second=second)
     if isinstance(mask, Given):
-        return Given(broadcast_to_scores(mask.allowed, "mask", BHTS, rank))
+        return Given(broadcast_to_scores(mask.allowed, "mask", BHTS, rank, device))
     if isinstance(mask, SameSentence):
         return _fitted_sentences(mask, BHTS)
     rows_B = mask.lengths_B if isinstance(mask, KeyLengths) else mask.offset_B if isinstance(mask, Causal) else None
     if rows_B is not None and tuple(rows_B.shape) != BHTS[:1]:
         name = type(mask).__name__
         raise InputError(f"{name} has a row count of shape {tuple(rows_B.shape)}; the batch has {BHTS[0]} rows")
+    if rows_B is not None:
+        _check_place(rows_B, type(mask).__name__, device)
+        if rows_B.is_floating_point() or rows_B.dtype == torch.bool:
+            raise InputError(f"{type(mask).__name__} counts positions, and was given {rows_B.dtype}")
     return mask
 
 
@@ -214,8 +219,13 @@ def _fitted_sentences(mask: SameSentence, BHTS: tuple[int, ...]) -> SameSentence
     return mask
 
 
-def broadcast_to_scores(x: Tensor, name: str, BHTS: tuple[int, ...], rank: int) -> Tensor:
-    """Check that `x` broadcasts to the scores without growing them, and give it their four axes.
+def _check_place(x: Tensor, name: str, device: torch.device) -> None:
+    if x.device != device:
+        raise InputError(f"{name} is on {x.device}, and the query on {device}; they must be on one device")
+
+
+def broadcast_to_scores(x: Tensor, name: str, BHTS: tuple[int, ...], rank: int, device: torch.device) -> Tensor:
+    """Check that `x` is where the scores are and broadcasts to them without growing them; give it their four axes.
 
     Without heads the scores are (T, S) or (B, T, S) to the caller, by the `rank` of the query.
     """
@@ -224,6 +234,7 @@ def broadcast_to_scores(x: Tensor, name: str, BHTS: tuple[int, ...], rank: int) 
         B, H, T, S = BHTS
         scores = {2: (T, S), 3: (B, T, S), 4: (B, H, T, S)}[rank]
         raise InputError(f"{name} of shape {tuple(x.shape)} does not broadcast to the scores' shape {scores}")
+    _check_place(x, name, device)
     return x4
 
 

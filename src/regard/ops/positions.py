@@ -2,7 +2,7 @@
 
 from decimal import Decimal, localcontext
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -36,6 +36,8 @@ def sinusoidal_positions(
     """
     if length < 0 or d_model < 1:
         raise InputError(f"a position table of {length} × {d_model} was asked for; it needs length ≥ 0 and d_model ≥ 1")
+    if layout not in get_args(SinusoidLayout):
+        raise InputError(f"layout {layout!r} is not known; it is one of {', '.join(get_args(SinusoidLayout))}")
     cpu = torch.device("cpu")  # the table is made here, whatever device tensors are made on by default
     words, rests = _turns_per_position(d_model)
     whole = torch.tensor(words, dtype=torch.int64, device=cpu)

@@ -22,7 +22,7 @@ class SearchSettings(Config):
     """N: how many hypotheses of a sentence are followed at once."""
     n_best: Size = 1
     """How many of them are wanted, best first."""
-    length_penalty: NotNegative = 1.0
+    length_penalty: Annotated[float, Field(ge=0.0, le=10.0)] = 1.0
     """α: a hypothesis is worth log P / length^α, its end counted. The higher, the longer what is written."""
     early_stop: Annotated[bool, Field(strict=True)] = False
     """Stop once no row is worth more, as it stands, than what has ended; else once a beam's width has ended."""

@@ -104,3 +104,13 @@ def test_the_notes_additive_mask_goes_in_as_bias() -> None:
     torch.testing.assert_close(layer(x, bias=M), layer(x, causal=True))
     with pytest.raises(InputError, match="bias="):
         layer(x, mask=M)
+
+
+def test_a_refused_call_leaves_the_cache_as_it_was() -> None:
+    layer, cache, x = regard.MultiHeadAttention(8, 2).eval(), KeyValueCache(), torch.randn(1, 2, 8)
+    layer(x, cache=cache)
+    for wrong in (dict(mask=torch.ones(9, 9).bool()), dict(bias=torch.ones(9, 9)), dict(query=torch.randn(1, 2, 7))):
+        with pytest.raises(InputError):
+            layer(wrong.pop("query", x), x, cache=cache, **wrong)
+        assert cache.longest == 2
+        assert cache.lengths_B.tolist() == [2]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 from regard import InputError, Transformer, TransformerConfig
 from regard.layers import (
@@ -169,3 +170,28 @@ def test_feed_forward_is_one_function_in_training_unless_more_is_wanted() -> Non
         torch.autograd.grad(FeedForward(8)(x).square().sum(), x, create_graph=True)
     (first,) = torch.autograd.grad(FeedForward(8).eval()(x).square().sum(), x, create_graph=True)
     assert first.requires_grad
+
+
+def test_whoever_watches_all_modules_sees_the_parts_of_a_network_in_training() -> None:
+    network, seen = FeedForward(8, 16).train(), []
+    handle = nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(type(module).__name__))
+    try:
+        network(torch.randn(1, 2, 8))
+    finally:
+        handle.remove()
+    assert seen == ["Linear", "Dropout", "Linear", "FeedForward"]
+
+
+def test_a_part_with_a_way_of_its_own_is_computed_by_it_in_training_too() -> None:
+    network, x = FeedForward(8, 16, dropout=0.0).train(), torch.randn(1, 2, 8)
+    network.expand.forward = lambda x: torch.zeros(*x.shape[:-1], 16)  # type: ignore[assignment, method-assign]
+    assert network(x).equal(network.eval()(x))
+
+
+def test_many_directions_go_back_through_a_network_in_training() -> None:
+    network, x = FeedForward(8, 16).train(), torch.randn(3, 8, requires_grad=True)
+    y = network(x[None])[0]
+    directions = torch.randn(5, *y.shape)
+    together = torch.autograd.grad(y, x, directions, is_grads_batched=True, retain_graph=True)[0]
+    alone = torch.stack([torch.autograd.grad(y, x, one, retain_graph=True)[0] for one in directions])
+    torch.testing.assert_close(together, alone)

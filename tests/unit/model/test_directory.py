@@ -148,6 +148,16 @@ def test_truncated_weights(saved: Path, size: int) -> None:
         ('{"format": ' + "9" * 5000 + "}", "not JSON"),
         ('{"format": 1, "model": {"vocab_size": 23, "heads": 4}}', "heads is not a key it knows"),
         ("\udcff", "cannot be read"),
+        ('{"format": 2, "format": 1, "model": {"vocab_size": 23}}', "the key 'format' comes twice"),
+        ('{"format": 1.0, "model": {"vocab_size": 23}}', "format 1.0"),
+        ('{"format": 1, "model": {"vocab_size": 23, "dropout": "0.1"}}', "dropout is '0.1'"),
+        ('{"format": 1, "model": {"vocab_size": 23, "dropout": false}}', "dropout is False"),
+        ('{"format": 1, "model": {"vocab_size": 23, "norm_eps": true}}', "norm_eps is True"),
+        ('{"format": 1, "model": {"vocab_size": 23, "encoder_layers": 200000}}', "encoder_layers is 200000"),
+        ('{"format": 1, "model": {"vocab_size": 23, "d_ff": 2147483647}}', "d_ff is 2147483647"),
+        ('{"format": 1, "model": {"vocab_size": 23, "num_heads": 99999, "d_k": 99999}}', "99999 times d_k 99999"),
+        ('{"format": 1, "model": {"vocab_size": 23, "position_offset": 2147483647}}', "position_offset is 2147483647"),
+        ('{"format": 1, "model": {"vocab_size": "' + 1000 * "9" + '"}}', "(1,002 characters)"),
     ],
 )
 def test_a_foreign_or_broken_config(saved: Path, content: str, says: str) -> None:
@@ -166,3 +176,37 @@ def test_weights_that_are_not_the_configurations(saved: Path) -> None:
     check_refused(saved, first, "(3, 3)")
     save_file({**weights, first: torch.ones(3, 3, dtype=torch.int8)}, saved / "model.safetensors")
     check_refused(saved, first, "torch.int8")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (dict(encoder_layers=900), " layers, but there are "),
+        (dict(d_ff=2**24), "in the model of its configuration"),
+    ],
+)
+def test_sizes_are_compared_before_there_is_room_for_them(saved: Path, changes: dict[str, int], says: str) -> None:
+    content = json.loads((saved / "config.json").read_text())
+    content["model"] |= changes
+    (saved / "config.json").write_text(json.dumps(content))
+    check_refused(saved, says)
+
+
+def test_weights_of_a_type_that_nothing_computes_with(saved: Path) -> None:
+    weights = load_file(saved / "model.safetensors")
+    first, *_ = sorted(weights)
+    save_file({**weights, first: weights[first].to(torch.float8_e4m3fn)}, saved / "model.safetensors")
+    check_refused(saved, first, "torch.float8_e4m3fn")
+
+
+def test_a_header_that_promises_too_much(saved: Path) -> None:
+    header = b'{"a":{"dtype":"F32","shape":[0,9223372036854775808],"data_offsets":[0,0]}}'
+    (saved / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    check_refused(saved, "model.safetensors", "not a safetensors file")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_what_reading_would_never_end_of(saved: Path, name: str) -> None:
+    (saved / name).unlink()
+    os.mkfifo(saved / name)
+    check_refused(saved, name, "a device or a pipe")

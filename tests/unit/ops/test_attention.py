@@ -35,7 +35,11 @@ class Case:
     @property
     def described(self) -> Mask | None:
         B, H, T, _ = self.query.shape
-        mask = None if self.mask is None else fitted_mask(as_mask(self.mask), (B, H, T, self.key.size(2)), 4)
+        mask = (
+            None
+            if self.mask is None
+            else fitted_mask(as_mask(self.mask), (B, H, T, self.key.size(2)), 4, self.key.device)
+        )
         if not self.causal:
             return mask
         return Causal() if mask is None else mask & Causal()
@@ -249,6 +253,10 @@ T4 = (2, 3, 5, 4)
         (dict(bias=torch.ones(3, 5)), r"bias of shape \(3, 5\)"),
         (dict(dropout=1.0), "dropout is 1.0"),
         (dict(scale=math.nan), "scale is nan"),
+        (dict(mask=torch.ones(5, 5, dtype=torch.bool, device="meta")), "mask is on meta, and the query on cpu"),
+        (dict(mask=KeyLengths(torch.ones(2, dtype=torch.int64, device="meta"))), "KeyLengths is on meta"),
+        (dict(mask=KeyLengths(torch.ones(2))), "KeyLengths counts positions, and was given torch.float32"),
+        (dict(bias=torch.ones(5, 5, device="meta")), "bias is on meta"),
     ],
 )
 def test_bad_input_is_told_by_what_it_is(arguments: dict[str, Any], says: str) -> None:
@@ -264,3 +272,42 @@ def test_types_that_differ_are_told() -> None:
         regard.attention(x.double(), x, x)
     with pytest.raises(InputError, match="torch.int64"):
         regard.attention(x.long(), x.long(), x.long())
+    with pytest.raises(InputError, match="one device, not cpu, meta and cpu"):
+        regard.attention(x, x.to("meta"), x)
+
+
+def test_a_hidden_score_may_be_infinite() -> None:
+    """Of short sequences; for long ones torch's kernel adds -∞ to ∞."""
+    big = torch.full((1, 1, 8, 8), 1e20, requires_grad=True)
+    nothing = torch.zeros(1, 1, 1, 8, dtype=torch.bool)
+    for output in (
+        regard.attention(big, big, big, nothing),
+        regard.attention(big, big, big, nothing, return_weights=True)[0],
+    ):
+        assert output.eq(0.0).all()
+        (gradient,) = torch.autograd.grad(output.sum(), big)
+        assert gradient.eq(0.0).all()
+
+
+def test_a_hidden_key_changes_nothing_whatever_it_is() -> None:
+    x = torch.ones(1, 1, 3, 8)
+    loud = x.clone()
+    loud[..., 2, :] = 1e38
+    mask = torch.tensor([True, True, False])[None, None, None]
+    assert regard.attention(x, loud, x, mask).equal(torch.ones_like(x))
+
+
+@pytest.mark.parametrize("length", [4, 80])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_bias_beyond_a_narrow_type_hides_nothing(length: int, dtype: torch.dtype) -> None:
+    x = torch.randn(1, 1, length, 8).to(dtype)
+    bias = torch.zeros(length, length)
+    bias[0] = torch.finfo(torch.float32).min  # the same for all keys, of which none is hidden
+    bias[1, 0] = 1e5
+    fused, (explicit, _) = (
+        regard.attention(x, x, x, bias=bias),
+        regard.attention(x, x, x, bias=bias, return_weights=True),
+    )
+    assert fused.isfinite().all()
+    torch.testing.assert_close(fused[..., 1:, :], explicit[..., 1:, :], atol=0.02, rtol=0.02)
+    assert fused[..., 0, :].ne(0.0).any()

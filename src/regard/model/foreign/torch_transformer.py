@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from regard.errors import ModelError
+from regard.errors import InputError, ModelError
 from regard.model.config import TransformerConfig
 from regard.model.foreign.weights import ForeignWeights, assemble, sharing
 from regard.model.transformer import Transformer
@@ -45,6 +45,9 @@ def from_torch_transformer(
     weights = ForeignWeights(state, _ORIGIN)
     target_embedding = source_embedding if target_embedding is None else target_embedding
     output_weight = target_embedding if output_weight is None else output_weight
+    for name, matrix in (("source", source_embedding), ("target", target_embedding), ("output", output_weight)):
+        if matrix.dim() != 2:
+            raise InputError(f"the {name}'s matrix has shape {tuple(matrix.shape)}; it takes (vocabulary, d_model)")
     tensors: dict[str, Tensor] = {
         "source_embedding.tokens.weight": source_embedding,
         "target_embedding.tokens.weight": target_embedding,
@@ -95,8 +98,13 @@ def _take_layer(tensors: dict[str, Tensor], weights: ForeignWeights, stack: str,
 def _take_attention(tensors: dict[str, Tensor], weights: ForeignWeights, ours: str, theirs: str) -> None:
     for kind in ("weight", "bias"):
         if f"{theirs}.in_proj_{kind}" in weights:
-            packed = weights.take(f"{theirs}.in_proj_{kind}").chunk(3)
-            for name, part in zip(("query", "key", "value"), packed, strict=True):
+            packed = weights.take(f"{theirs}.in_proj_{kind}")
+            if packed.size(0) % 3:
+                raise ModelError(
+                    f"{_ORIGIN}: {theirs}.in_proj_{kind} has shape {tuple(packed.shape)}; "
+                    "its rows are those of queries, keys and values, as many of each"
+                )
+            for name, part in zip(("query", "key", "value"), packed.chunk(3), strict=True):
                 tensors[f"{ours}.{name}.{kind}"] = part
     _take_linear(tensors, weights, f"{ours}.output", f"{theirs}.out_proj")
 

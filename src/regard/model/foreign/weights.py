@@ -18,8 +18,11 @@ class ForeignWeights:
         self._left = set(tensors)
         self._origin = origin
         for name, tensor in tensors.items():
+            if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+                kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+                raise ModelError(f"{origin}: {name} is {kind}; weights are floating-point")
             is_matrix = name.endswith("weight") and "norm" not in name
-            if tensor.dim() not in ((2,) if is_matrix else (1, 2)):
+            if tensor.dim() not in ((2,) if is_matrix else (1, 2)) or tensor.numel() == 0:
                 raise ModelError(f"{origin}: {name} has shape {tuple(tensor.shape)}, which no weight of this kind has")
 
     def __contains__(self, name: str) -> bool:

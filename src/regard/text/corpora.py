@@ -20,7 +20,7 @@ from regard.text.roughness import ROUGHNESS, Pair, roughened
 class Corpus(Config):
     """A source of pairs, read as a stream: memory does not grow with its size."""
 
-    weight: Annotated[float, Field(gt=0)] = 1.0
+    weight: Annotated[float, Field(gt=0.0, le=1000.0, strict=True)] = 1.0
     """How often its pairs are seen in an epoch, beside those of other corpora."""
     tag: Annotated[str, Field(min_length=1)] | None = None
     """A special token put before each source, such as <2de>: one model for several languages or tasks."""

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from regard.errors import InputError, ModelError
+from regard.errors import InputError, ModelError, RegardError
 from regard.files import read_json, replaced_file
 
 PAD, START, END, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
@@ -58,6 +58,11 @@ class Tokenizer:
     ) -> Self:
         """Learn a vocabulary from texts. `tags` are further special tokens, such as one for each target language."""
         special = [*SPECIAL, *tags]
+        for tag in tags:
+            if len(tag) < 2 or tag in _BYTE_SET:
+                raise InputError(
+                    f"tag {tag!r} is a letter or a byte of texts; a tag has a name of its own, such as <2de>"
+                )
         room = vocab_size - len(special) - (0 if kind == "words" else len(_BYTES))
         if room < 1:
             taken = vocab_size - room
@@ -65,7 +70,13 @@ class Tokenizer:
         if kind == "words":
             backend = _trained_words(texts, special, vocab_size)
         else:
-            backend = _with_bytes(_trained_subwords(texts, special, kind, vocab_size - len(_BYTES)), kind, len(special))
+            try:
+                backend = _trained_subwords(texts, special, kind, vocab_size - len(_BYTES))
+            except RegardError:
+                raise
+            except Exception as error:  # the library's: too small a vocabulary for all characters, no text at all
+                raise InputError(f"no {kind} vocabulary of {vocab_size} comes of these texts: {error}") from None
+            backend = _with_bytes(backend, kind, special)
         return cls(backend, kind)
 
     @property
@@ -133,11 +144,19 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Number the pieces of a text, without special tokens."""
-        return list(self._backend.encode(text, add_special_tokens=False).ids)
+        return self._as_text(self._backend.encode(text, add_special_tokens=False).ids)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Number the pieces of many texts, on all cores."""
-        return [encoded.ids for encoded in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+        encoded = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [self._as_text(some.ids) for some in encoded]
+
+    def _as_text(self, numbers: list[int]) -> list[int]:
+        # A word of a text that is cut already may be spelled like a special token, and is then one that is not known.
+        if self.kind != "words" or self._special.isdisjoint(numbers):
+            return numbers
+        unknown = self.number(UNKNOWN)
+        return [unknown if number in self._special else number for number in numbers]
 
     def decode(self, numbers: Sequence[int]) -> str:
         """Put pieces together again, leaving special tokens out, and bytes that are not UTF-8."""
@@ -171,7 +190,9 @@ class Tokenizer:
         kind = _recognised(content, path)
         try:
             backend = Backend.from_str(json.dumps(content))
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic of the library is no Exception
             raise ModelError(f"{path} is not a tokenizer: {error}") from None
         return cls(backend, kind)
 
@@ -226,7 +247,7 @@ def _trained_subwords(texts: Iterable[str], special: list[str], kind: TokenizerK
     return backend
 
 
-def _with_bytes(backend: Backend, kind: TokenizerKind, specials: int) -> Backend:
+def _with_bytes(backend: Backend, kind: TokenizerKind, special: list[str]) -> Backend:
     """Give the model a token for each byte, behind the special ones; the trainers have no place for them.
 
     They are part of the model and not special tokens, so that a text that spells one does not become one.
@@ -234,17 +255,35 @@ def _with_bytes(backend: Backend, kind: TokenizerKind, specials: int) -> Backend
     content = json.loads(backend.to_str())
     model = content["model"]
     model["byte_fallback"] = True
-    # A text may spell a byte's token so often that it was learned; it would be taken for the byte.
+    # A text may spell a special token, or a byte's, so often that it was learned; it would be taken for that.
+    first = [*special, *_BYTES]
+    taken = set(first)
     if kind == "bpe":
-        model["merges"] = [pair for pair in model["merges"] if not {*pair, "".join(pair)} & _BYTE_SET]
-        ordered = [token for token in sorted(model["vocab"], key=model["vocab"].get) if token not in _BYTE_SET]
-        ordered[specials:specials] = _BYTES
-        model["vocab"] = {token: number for number, token in enumerate(ordered)}
+        model["merges"] = [pair for pair in model["merges"] if not {*pair, "".join(pair)} & taken]
+        learned = [token for token in sorted(model["vocab"], key=model["vocab"].get) if token not in taken]
+        model["vocab"] = {token: number for number, token in enumerate([*first, *learned])}
     else:
-        special = [[token, _NEVER] for token, _ in model["vocab"][:specials]]
-        learned = [piece for piece in model["vocab"][specials:] if piece[0] not in _BYTE_SET]
-        model["vocab"] = special + [[byte, _NEVER] for byte in _BYTES] + learned
+        pieces = _in_one_order({token: score for token, score in model["vocab"] if token not in taken})
+        model["vocab"] = [[token, _NEVER] for token in first] + pieces
     return Backend.from_str(json.dumps(content))
+
+
+def _in_one_order(scores: dict[str, float]) -> list[list[Any]]:
+    """Give pieces and their scores, likeliest first, the same for the same texts.
+
+    The library goes through them in another order each time. Sums then differ in their last digits; and characters that
+    it has no score for get the least one of all, one ten-thousandth, two, three above it, whichever comes first.
+    """
+    least = min(scores.values(), default=0.0)
+
+    def given(token: str) -> bool:
+        place = (scores[token] - least) * 10_000
+        return len(token) == 1 and place < len(scores) and abs(place - round(place)) < 1e-3
+
+    rare = sorted(filter(given, scores))
+    scores |= dict(zip(rare, sorted((scores[token] for token in rare), reverse=True), strict=True))
+    rounded = ([token, round(score, 6)] for token, score in scores.items())
+    return sorted(rounded, key=lambda piece: (-piece[1], piece[0]))
 
 
 def _recognised(content: dict[str, Any], path: Path) -> TokenizerKind:
@@ -256,8 +295,15 @@ def _recognised(content: dict[str, Any], path: Path) -> TokenizerKind:
     for part, types in allowed.items():
         if strange := _types(content.get(part)) - types:
             raise ModelError(f"{path}: its {part} is {strange.pop()!r}; regard reads {', '.join(sorted(types))}")
+    for part, value in (
+        ("truncation", content.get("truncation")),
+        ("padding", content.get("padding")),
+        ("dropout", content["model"].get("dropout")),
+    ):
+        if value:
+            raise ModelError(f"{path} has {part}, which would change texts; a tokenizer here has none")
     kind = content["model"].get("type")
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise ModelError(f"{path}: its model is {kind!r}; regard reads {', '.join(kinds)}")
     return kinds[kind]
 

@@ -1,7 +1,7 @@
 """The mean of several models: better than each of them, at no cost when it is used."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -32,16 +32,15 @@ def average(paths: Sequence[Path]) -> tuple[TransformerConfig, dict[str, Tensor]
     return config, {name: (total / len(paths)).to(first[name].dtype) for name, total in sums.items()}
 
 
-def chosen_snapshots(run: Path, count: int, *, best: bool) -> list[Path]:
-    """Give the last snapshots of a run, or those that validated best, in the order of their steps."""
+def chosen_snapshots(run: Path, count: int, values: Mapping[int, float] | None = None) -> list[Path]:
+    """Give the last snapshots of a run in the order of their steps, or the best by the values that steps have."""
     found = {step_of(path): path for path in step_directories(run / SNAPSHOTS)}
     if not found:
         raise ModelError(f"{run / SNAPSHOTS} holds no snapshots; a run takes one at each validation")
     if count < 1 or count > len(found):
         raise InputError(f"{count} snapshots were asked for; {run / SNAPSHOTS} holds {len(found)}")
     steps = sorted(found)
-    if best:
-        values = {line["step"]: validation_value(line) for line in read_metrics(run / METRICS) if is_validation(line)}
+    if values is not None:
         ranked = sorted(values, key=lambda step: (-values[step], step))[:count]
         if gone := [step for step in ranked if step not in found]:
             raise InputError(
@@ -49,6 +48,11 @@ def chosen_snapshots(run: Path, count: int, *, best: bool) -> list[Path]:
             )
         return [found[step] for step in sorted(ranked)]
     return [found[step] for step in steps[-count:]]
+
+
+def judged_values(run: Path) -> dict[int, float]:
+    """Give what each validation of a run found: the higher, the better."""
+    return {line["step"]: validation_value(line) for line in read_metrics(run / METRICS) if is_validation(line)}
 
 
 def write_average(models: Sequence[Path], output: Path, *, tokenizers_of: Path, half: bool = False) -> None:

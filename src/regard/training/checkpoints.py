@@ -43,12 +43,12 @@ class Checkpoint:
 def step_of(path: Path) -> int:
     """Read the step off the name of a checkpoint or a snapshot."""
     number = path.name.removeprefix("step-")
-    return int(number) if number.isdigit() else -1
+    return int(number) if number.isascii() and number.isdigit() else -1
 
 
 def step_directories(parent: Path) -> list[Path]:
     """List the directories of steps, oldest first."""
-    return sorted((path for path in parent.glob("step-*") if step_of(path) >= 0), key=step_of)
+    return sorted((path for path in parent.glob("step-*") if step_of(path) >= 0 and path.is_dir()), key=step_of)
 
 
 def step_name(step: int) -> str:

@@ -11,9 +11,9 @@ from regard.tasks import Score
 from regard.tasks.metrics import MetricName
 from regard.text.corpora import Corpus
 from regard.text.tokenizer import TOKENIZER
+from regard.training.claims import RUN_FILE
 from regard.training.preparation import encoded_examples, tokenizers
 from regard.training.recipe import Run, Validation
-from regard.training.run import RUN_FILE
 from regard.training.validation import Judge, Judgement
 
 

@@ -1,5 +1,6 @@
 """From encoded corpora to the batches of each step, as a pure function of seed, epoch and position."""
 
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -52,6 +53,17 @@ class Position:
     step: int = 0
 
 
+@dataclass(frozen=True)
+class Limit:
+    """How long a side of a pair may be, its end and tag counted, and what says so."""
+
+    key: str
+    tokens: int
+
+    def __str__(self) -> str:
+        return f"{self.key} {self.tokens}"
+
+
 class Examples:
     """Pairs of several corpora under one numbering, with what makes batches of them."""
 
@@ -63,9 +75,9 @@ class Examples:
         *,
         tags: Sequence[str | None],
         weights: Sequence[float],
-        max_length: int | None = None,
+        limit: Limit | None = None,
     ) -> None:
-        self._corpora = corpora
+        self._corpora, self.limit = corpora, limit
         self._tags = [None if tag is None else source.number(tag) for tag in tags]
         self._weights = weights
         self._firsts = np.cumsum([0, *(len(corpus) for corpus in corpora)])
@@ -73,16 +85,21 @@ class Examples:
         self._source_end = source.number(END)
         self._lengths = np.concatenate([_padded_lengths(c, t) for c, t in zip(corpora, self._tags, strict=True)])
         self._fitting = None
-        if max_length is not None and int(self._lengths.max()) > max_length:
-            self._fitting = self._lengths <= max_length
+        if limit is not None and int(self._lengths.max()) > limit.tokens:
+            self._fitting = self._lengths <= limit.tokens
         self.empty = sum(corpus.empty for corpus in corpora)
         self.oversized = sum(corpus.oversized for corpus in corpora)
         self.left_out = 0 if self._fitting is None else int((~self._fitting).sum())
         if self.left_out == len(self._lengths):
-            raise DataError(f"all {self.left_out:,} pairs are longer than data.max_length {max_length}")
+            raise DataError(f"all {self.left_out:,} pairs are longer than {limit}")
 
     def __len__(self) -> int:
         return len(self._lengths) - self.left_out
+
+    @property
+    def numbers(self) -> Indices:
+        """The numbers of the examples that are not left out."""
+        return np.arange(len(self._lengths)) if self._fitting is None else np.flatnonzero(self._fitting)
 
     def plan(self, *, budget: int, seed: int, epoch: int) -> list[Indices]:
         """Give the batches of an epoch, by the numbers of their examples."""
@@ -99,7 +116,7 @@ class Examples:
 
     def in_order(self, budget: int) -> list[Indices]:
         """Give batches of all examples, like lengths together: for validation, where order does not matter."""
-        return plan_batches(np.arange(len(self._lengths)), self._lengths, budget=budget, seed=0, epoch=0)
+        return plan_batches(self.numbers, self._lengths, budget=budget, seed=0, epoch=0)
 
     def batch(self, examples: Indices, *, epoch: int = 0, cuts: "Cuts | None" = None) -> Batch:
         """Put examples side by side, their words cut anew where there is subword dropout."""
@@ -161,7 +178,13 @@ class StepLoader:
         plan = self._plan(position.epoch)
         steps = _Steps(self._examples, plan[position.step :], position.epoch, self._cuts)
         # A generator of its own: the loader draws a seed for its workers, and must not draw it from training's.
-        loader = DataLoader(steps, batch_size=None, num_workers=self._workers, generator=torch.Generator())
+        loader = DataLoader(
+            steps,
+            batch_size=None,
+            num_workers=self._workers,
+            generator=torch.Generator(),
+            worker_init_fn=_leave_signals_to_the_run,
+        )
         for done, batches in enumerate(loader, position.step + 1):
             after = Position(position.epoch, done) if done < len(plan) else Position(position.epoch + 1, 0)
             yield after, batches
@@ -174,6 +197,12 @@ class StepLoader:
             every = self._accumulate
             self._planned = epoch, [batches[start : start + every] for start in range(0, len(batches), every)]
         return self._planned[1]
+
+
+def _leave_signals_to_the_run(_: int) -> None:
+    # They may be sent to all processes of a group; the run then still needs its batches to come to a good end.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
 
 
 class _Steps(Dataset[list[Batch]]):

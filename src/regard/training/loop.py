@@ -6,10 +6,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from regard.errors import ConfigError, DivergedError
 from regard.files import new_directory
 from regard.memory import older_objects_left_alone
-from regard.model import Transformer
+from regard.model import Transformer, TransformerConfig
 from regard.model.directory import load_tensors, read_model_directory, write_model_directory
 from regard.training.averaging import average, chosen_snapshots
 from regard.training.checkpoints import (
@@ -117,6 +119,7 @@ class Trainer:
             return self._train(stop)
 
     def _train(self, stop: Stop) -> bool:
+        self._stop_if_diverged()
         self._recent.start()
         while not self._finished():
             for after, batches in self._loader.steps_from(self._progress.position):
@@ -132,19 +135,27 @@ class Trainer:
 
     def finish(self) -> None:
         """Write the model that the run ends with into its directory."""
+        if bad := self._progress.bad_steps:
+            self._listener.tell(f"the last {bad} steps were left out: their losses or gradients were not finite")
         kind = self._run.averaging.kind
         if kind in ("last", "best"):
             if self._processes.first:
                 count = min(self._run.averaging.count, len(step_directories(self._out / SNAPSHOTS)))
-                snapshots = chosen_snapshots(self._out, count, best=kind == "best")
+                snapshots = chosen_snapshots(self._out, count, self._progress.scores if kind == "best" else None)
                 config, tensors = average(snapshots)
-                write_model_directory(self._out, config, tensors)
+                self._write(config, tensors)
                 steps = ", ".join(f"{step_of(path):,}" for path in snapshots)
                 self._listener.tell(f"the model is the mean of {len(snapshots)} snapshots, of steps {steps}")
         else:
             weights = self._learner.whole_weights(running=kind == "running")
             if self._processes.first:
-                write_model_directory(self._out, self._prepared.model, weights)
+                self._write(self._prepared.model, weights)
+
+    def _write(self, config: TransformerConfig, weights: dict[str, Tensor]) -> None:
+        for name, tensor in weights.items():
+            if not tensor.isfinite().all():
+                raise DivergedError(f"after step {self.step:,} {name} is not finite; no model comes of this run")
+        write_model_directory(self._out, config, weights)
 
     def _finished(self) -> bool:
         training, progress = self._run.training, self._progress
@@ -171,11 +182,14 @@ class Trainer:
         progress.bad_steps = 0 if good else progress.bad_steps + 1
         progress.seconds += time.perf_counter() - began
         self._recent.add(loss, norm, rate, sum(batch.tokens for batch in batches), good)
-        if progress.bad_steps >= _BAD_STEPS:
+        self._stop_if_diverged()
+
+    def _stop_if_diverged(self) -> None:
+        if self._progress.bad_steps >= _BAD_STEPS:
             self._save()
             raise DivergedError(
-                f"the loss or its gradient was not finite in {_BAD_STEPS} steps in a row, up to step {number:,}; "
-                f"the weights from before them are in {self._out / CHECKPOINTS / step_name(number)}"
+                f"the loss or its gradient was not finite in {_BAD_STEPS} steps in a row, up to step {self.step:,}; "
+                f"the weights from before them are in {self._out / CHECKPOINTS / step_name(self.step)}"
             )
 
     def _after_step(self, *, epoch_ended: bool) -> None:

@@ -10,7 +10,7 @@ from regard.text import EncodedCorpus, Tokenizer, encode_corpus
 from regard.text.corpora import Corpus
 from regard.text.shards import LONGEST_LINE, is_oversized
 from regard.text.tokenizer import END, PAD, SOURCE_TOKENIZER, START, TOKENIZER, load_tokenizers
-from regard.training.examples import Examples
+from regard.training.examples import Examples, Limit
 from regard.training.recipe import Data, Run, cache_directory
 
 Tell = Callable[[str], None]
@@ -32,14 +32,17 @@ class Prepared:
 def prepare(run: Run, out: Path, tell: Tell) -> Prepared:
     """Train or read the tokenizers, encode the corpora or find them encoded."""
     source, target = tokenizers(run, out, tell)
-    train, fingerprints = encoded_examples(run.data.train, source, target, run.data, run.data.max_length)
-    _report("training", train, run, tell)
+    model = run.model_config_for(source.vocab_size, target.vocab_size)
+    readable = Limit("model.max_positions", model.max_positions) if model.positions == "learned" else None
+    wanted = Limit("data.max_length", run.data.max_length)
+    limit = readable if readable is not None and readable.tokens < wanted.tokens else wanted
+    train, fingerprints = encoded_examples(run.data.train, source, target, run.data, limit)
+    _report("training", train, tell)
     valid = None
     if run.data.valid:
-        valid, more = encoded_examples(run.data.valid, source, target, run.data)
+        valid, more = encoded_examples(run.data.valid, source, target, run.data, readable)
         fingerprints += more
-        _report("validation", valid, run, tell)
-    model = run.model_config_for(source.vocab_size, target.vocab_size)
+        _report("validation", valid, tell)
     return Prepared(source, target, model, train, valid, fingerprints)
 
 
@@ -48,8 +51,9 @@ def tokenizers(run: Run, out: Path, tell: Tell) -> tuple[Tokenizer, Tokenizer]:
     settings = run.tokenizer
     if (out / TOKENIZER).exists():
         source, target = load_tokenizers(out)
-        if settings.source is not None and Tokenizer.load(settings.source).to_json() != source.to_json():
-            raise ConfigError(f"{out} was made with another tokenizer than {settings.source}; choose another directory")
+        for named, found in ((settings.source, source), (settings.target, target)):
+            if named is not None and Tokenizer.load(named).to_json() != found.to_json():
+                raise ConfigError(f"{out} was made with another tokenizer than {named}; choose another directory")
         return source, target
     if settings.source is not None:
         source = Tokenizer.load(settings.source)
@@ -106,7 +110,7 @@ def _check_tags(source: Tokenizer, run: Run, path: Path) -> None:
 
 
 def encoded_examples(
-    corpora: tuple[Corpus, ...], source: Tokenizer, target: Tokenizer, data: Data, max_length: int | None = None
+    corpora: tuple[Corpus, ...], source: Tokenizer, target: Tokenizer, data: Data, limit: Limit | None = None
 ) -> tuple[Examples, list[str]]:
     """Encode corpora, or find them encoded; give their examples, and what each holds in a few letters."""
     cache = cache_directory(data)
@@ -117,17 +121,17 @@ def encoded_examples(
         target,
         tags=[corpus.tag for corpus in corpora],
         weights=[corpus.weight for corpus in corpora],
-        max_length=max_length,
+        limit=limit,
     )
     return examples, [corpus.fingerprint for corpus in encoded]
 
 
-def _report(name: str, examples: Examples, run: Run, tell: Tell) -> None:
+def _report(name: str, examples: Examples, tell: Tell) -> None:
     text = f"{name}: {len(examples):,} pairs"
     if examples.empty:
         text += f"; {examples.empty:,} with an empty side left out"
     if examples.oversized:
         text += f"; {examples.oversized:,} with a line of more than {LONGEST_LINE:,} characters left out"
     if examples.left_out:
-        text += f"; {examples.left_out:,} longer than data.max_length {run.data.max_length} left out"
+        text += f"; {examples.left_out:,} longer than {examples.limit} left out"
     tell(text)

@@ -17,8 +17,9 @@ from regard.text import AnyCorpus
 from regard.text.tokenizer import TokenizerKind
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
-Positive = Annotated[float, Field(gt=0.0)]
-Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+Positive = Annotated[float, Field(gt=0.0, strict=True)]
+NotNegative = Annotated[float, Field(ge=0.0, strict=True)]
+Share = Annotated[float, Field(ge=0.0, lt=1.0, strict=True)]
 
 
 class Data(Config):
@@ -38,7 +39,7 @@ class Vocabulary(Config):
 
     kind: TokenizerKind = "bpe"
     """Subwords, or words for text that is already cut, with `@@ ` inside words."""
-    vocab_size: Size = 8000
+    vocab_size: Annotated[int, Field(ge=1, le=2**24, strict=True)] = 8000
     """How many tokens, at most."""
     shared: Flag = True
     """One vocabulary for both sides, or one for each."""
@@ -60,7 +61,7 @@ class Optimizer(Config):
 
     betas: tuple[Share, Share] = (0.9, 0.98)
     eps: Positive = 1e-9
-    weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
+    weight_decay: NotNegative = 0.0
     """Taken from the weights directly, not through the gradient (AdamW)."""
     clip: Positive | None = 1.0
     """The longest gradient: a longer one is scaled down to it."""
@@ -102,11 +103,11 @@ class Training(Config):
     """Whether all elements of the gradient for the logits are computed with, or of the small ones a few are drawn, so
     that they are right on average: faster where the vocabulary is large for the width of the model.
     """
-    r_drop: Annotated[float, Field(ge=0.0)] = 0.0
+    r_drop: Annotated[float, Field(ge=0.0, le=1e6, strict=True)] = 0.0
     """How much two passes with other units dropped must agree (R-Drop's α); 0 makes one pass only."""
     r_drop_from: Size = 1
     """The first step that makes two passes: a model that knows little learns more from the next batch."""
-    subword_dropout: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    subword_dropout: Annotated[float, Field(ge=0.0, le=1.0, strict=True)] = 0.0
     """How many merges of a BPE tokenizer are left out, drawn anew in each epoch."""
     dropout_rise: Count = 0
     """Over how many steps the rates of dropout rise from nothing: what little a model knows at first needs none."""
@@ -116,7 +117,7 @@ class Training(Config):
     With int8 the layers multiply bytes, forward and back, and logits are computed from bytes where their gradient is
     drawn. `regard doctor` says what is faster here.
     """
-    threads: Size | None = None
+    threads: Annotated[int, Field(ge=1, le=4096, strict=True)] | None = None
     """How many threads a process computes with; as many as torch chooses unless given."""
     workers: Count = 0
     """How many processes prepare batches beside the one that trains."""
@@ -135,7 +136,7 @@ class Validation(Config):
     """What decides which is best: the loss per token, or the score of what the model writes."""
     beam: Size = 1
     """How wide the search for it is."""
-    length_penalty: Annotated[float, Field(ge=0.0)] = 1.0
+    length_penalty: Annotated[float, Field(ge=0.0, le=10.0, strict=True)] = 1.0
     """The power of the length that scores are divided by: the higher, the longer what is written."""
     patience: Size | None = None
     """Stop after so many validations without a new best."""
@@ -206,7 +207,7 @@ class Run(Config):
         """Read the text of a run file, with changes such as `training.seed=2` made to it."""
         try:
             content = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # numbers without end, brackets without end
             raise ConfigError(f"not TOML: {error}") from None
         for change in changes:
             _set(content, change)
@@ -295,7 +296,7 @@ def _set(content: dict[str, Any], change: str) -> None:
         raise ConfigError(f"--set {change!r} is not of the form section.key=value")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = text.strip()
     *sections, key = path.strip().split(".")
     place: Any = content
@@ -314,7 +315,7 @@ def _set(content: dict[str, Any], change: str) -> None:
 
 
 def _element(place: list[Any], index: str, path: str) -> Any:
-    if not index.isdigit() or int(index) >= len(place):
+    if not index.isdecimal() or int(index) >= len(place):
         raise ConfigError(f"--set {path}: {index!r} is not one of the {len(place)} entries, counted from 0")
     return place[int(index)]
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from regard.files import replaced_file
+from regard.files import check_is_file, replaced_file
 from regard.training.validation import Judgement
 
 METRICS = "metrics.jsonl"
@@ -108,13 +108,16 @@ class Metrics:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read what was written; a last line that was cut off by a crash is passed over."""
+    """Read what was written; a last line that was cut off by a crash, and what is no report, is passed over."""
     lines: list[dict[str, Any]] = []
-    for text in path.read_text(encoding="utf-8").splitlines():
+    check_is_file(path)
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:
+            line = json.loads(text)
+        except (ValueError, RecursionError):
             continue
+        if isinstance(line, dict) and isinstance(line.get("step"), int) and line.get("kind") in ("steps", "validation"):
+            lines.append(line)
     return lines
 
 

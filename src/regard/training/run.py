@@ -1,17 +1,16 @@
 """From a run to a trained model in a directory."""
 
-import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from regard.errors import ConfigError, LostProcessError, ModelError, StoppedError
-from regard.files import read_json, replaced_file
+from regard.errors import LostProcessError, StoppedError
 from regard.memory import allocator
 from regard.native import kernels
 from regard.ops import applied_rate
+from regard.training.claims import alone_in, claimed
 from regard.training.loop import Trainer
 from regard.training.losses import Loss
 from regard.training.machine import cpu_name
@@ -21,17 +20,6 @@ from regard.training.processes import Processes
 from regard.training.recipe import Run
 from regard.training.reports import Listener, Silent
 from regard.training.signals import stop_on_signals
-
-RUN_FILE = "run.json"
-
-# What may be another when a run is resumed: how long it goes, what is kept and shown, how it is computed.
-_FREE = {
-    "data": {"cache"},
-    "schedule": {"cooldown"},
-    "training": {"start_from", "steps", "epochs", "threads", "workers", "report_every", "sharded"},
-    "checkpoints": {"every", "keep"},
-    "validation": {"patience"},
-}
 
 
 def train(
@@ -66,7 +54,7 @@ def train(
     processes = Processes()
     listener = listener if processes.first else Silent()
     try:
-        with stop_on_signals() as stop:
+        with stop_on_signals() as stop, alone_in(directory) if processes.first else nullcontext():
             trainer = _prepared_trainer(run, directory, processes, listener, loss)
             if not trainer.train(stop):
                 raise StoppedError(stop.signal or 15, trainer.step)
@@ -90,61 +78,15 @@ def _prepared_trainer(run: Run, out: Path, processes: Processes, listener: Liste
     listener.tell(_used(run, processes))
     for line in _rounded_rates(run):
         listener.tell(line)
-    if processes.first:
-        _claim(out, run)
-        prepared = prepare(run, out, listener.tell)
-    processes.wait()
-    if not processes.first:  # by now the tokenizers and the encoded corpora are there to be read
-        prepared = prepare(run, out, listener.tell)
-    trainer = Trainer(run, out, prepared, processes, listener, loss)
-    trainer.resume()
+    with claimed(out, run) if processes.first else nullcontext():
+        if processes.first:
+            prepared = prepare(run, out, listener.tell)
+        processes.wait()
+        if not processes.first:  # by now the tokenizers and the encoded corpora are there to be read
+            prepared = prepare(run, out, listener.tell)
+        trainer = Trainer(run, out, prepared, processes, listener, loss)
+        trainer.resume()
     return trainer
-
-
-def _claim(out: Path, run: Run) -> None:
-    """Make the directory this run's, unless it is another's."""
-    path = out / RUN_FILE
-    if path.exists():
-        before = read_json(path)
-        if change := _difference(_fixed(before), _fixed(run.model_dump(mode="json"))):
-            raise ConfigError(f"{out} was made by another run: {change}; choose another directory with --out")
-    elif (out / "config.json").exists():
-        raise ConfigError(f"{out} holds a model that no run made; choose another directory with --out")
-    try:
-        with replaced_file(path) as fresh:
-            fresh.write_text(json.dumps(run.model_dump(mode="json"), indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ModelError(f"{out} cannot be written to: {error.strerror}") from None
-
-
-def _fixed(content: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what may change: free fields, and where files are, for their content is compared by itself."""
-    kept: dict[str, Any] = {}
-    for section, fields in content.items():
-        free = set(_FREE.get(section, ()))
-        if section == "training" and content.get("schedule", {}).get("kind") in ("cosine", "linear"):
-            free -= {"steps", "epochs"}  # their rates depend on where the run ends
-        if section == "data":
-            sides = {side: [_placeless(corpus) for corpus in fields.get(side, [])] for side in ("train", "valid")}
-            fields = {**fields, **sides}
-        if section == "tokenizer":
-            fields = _placeless(fields)
-        kept[section] = {key: value for key, value in fields.items() if key not in free}
-    return kept
-
-
-def _placeless(corpus: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in corpus.items() if key not in ("path", "source", "target")}
-
-
-def _difference(before: Any, now: Any, path: str = "") -> str | None:
-    """Name the first key whose value is another."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        for key in sorted({*before, *now}):
-            if found := _difference(before.get(key), now.get(key), f"{path}.{key}" if path else key):
-                return found
-        return None
-    return None if before == now else f"{path} was {before!r} there and is {now!r} here"
 
 
 def _used(run: Run, processes: Processes) -> str:

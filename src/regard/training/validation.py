@@ -43,7 +43,8 @@ class Judge:
             # The texts as they were read: a tokenizer of words would write an unknown one as such.
             pairs = (pair for corpus in corpora for pair in corpus.pairs())
             kept = (pair for pair in pairs if not is_empty(pair) and not is_oversized(pair))
-            self._references = [target.readable(text) for _, text in kept]
+            texts = [target.readable(text) for _, text in kept]
+            self._references = [texts[example] for example in examples.numbers]
 
     def judge(self, model: Transformer) -> Judgement:
         """Give the loss, and the score of what the model writes if the run's metric is one."""
@@ -59,7 +60,7 @@ class Judge:
 
     def write(self, model: Transformer) -> list[str]:
         """Give what the model writes for each source."""
-        sources = [self._examples.pair(example)[0] for example in range(len(self._examples))]
+        sources = [self._examples.pair(example)[0] for example in self._examples.numbers.tolist()]
         settings = self._settings
         written = decode(model, sources, beam=settings.beam, length_penalty=settings.length_penalty)
         return [self._target.decode(found.tokens) for found in written]

@@ -1,5 +1,8 @@
 import json
+import subprocess
+import sys
 import unicodedata
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -94,6 +97,10 @@ def test_bad_arguments_are_told() -> None:
         ({"model": {"type": "WordPiece"}}, "'WordPiece'"),
         ({"model": 3}, "describes no model"),
         ({"model": {"type": "BPE"}}, "is not a tokenizer"),
+        ({"model": {"type": ["BPE"]}}, r"its model is \['BPE'\]"),
+        ({"model": {"type": "BPE", "dropout": 0.5, "vocab": {}, "merges": []}}, "has dropout"),
+        ({"truncation": {"max_length": 1}}, "has truncation"),
+        ({"padding": {"pad_id": 0}}, "has padding"),
     ],
 )
 def test_a_tokenizer_from_outside_is_checked_before_it_runs(tmp_path: Path, change: dict, says: str) -> None:
@@ -120,3 +127,43 @@ def test_text_that_spells_a_byte_again_and_again_stays_text(kind: TokenizerKind)
     for text in texts[:3]:
         assert tokenizer.decode(tokenizer.encode(text)) == text
     assert sorted(tokenizer.tokens) == list(range(tokenizer.vocab_size))
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_text_that_spells_a_special_token_again_and_again_stays_text(kind: TokenizerKind) -> None:
+    texts = ["x</s> y</s>", "z<s> <s>", "oder wieder gelde", "<2de> b"] * 50
+    tokenizer = Tokenizer.train(texts, vocab_size=450, kind=kind, tags=["de", "<2de>"])
+    for text in texts[:4]:
+        numbers = tokenizer.encode(text)
+        assert tokenizer.decode(numbers) == text
+        assert not set(numbers) & set(tokenizer.special)
+    assert sorted(tokenizer.tokens) == list(range(tokenizer.vocab_size))
+
+
+def test_a_word_that_is_spelled_like_a_special_token_is_not_known() -> None:
+    tokenizer = Tokenizer.train(["a </s> b"], kind="words", vocab_size=20)
+    unknown = tokenizer.number("<unk>")
+    expected = [tokenizer.number("a"), unknown, tokenizer.number("b")]
+    assert tokenizer.encode("a </s> b") == expected
+    assert tokenizer.encode_batch(["a </s> b", "a"]) == [expected, expected[:1]]
+
+
+@pytest.mark.parametrize("tag", ["e", "▁", "<0x0A>"])
+def test_a_tag_that_texts_are_made_of_is_refused(tag: str) -> None:
+    with pytest.raises(InputError, match=f"tag {tag!r}"):
+        Tokenizer.train(TEXTS, tags=[tag])
+
+
+def test_the_same_texts_give_the_same_pieces_in_every_process() -> None:
+    program = (
+        "from regard.text import Tokenizer\n"
+        "texts = [f'{a}{b} {b}{c} {c}{a}' for a in 'abcdefgh' for b in 'ijklm' for c in 'nopqrst']\n"
+        "print(Tokenizer.train(texts, vocab_size=430, kind='unigram').to_json())"
+    )
+    run = partial(subprocess.run, [sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run().stdout == run().stdout
+
+
+def test_a_vocabulary_that_is_too_small_for_all_characters() -> None:
+    with pytest.raises(InputError, match="no unigram vocabulary of 265"):
+        Tokenizer.train(TEXTS, vocab_size=265, kind="unigram")

@@ -6,7 +6,7 @@ import torch
 
 from regard.errors import DataError
 from regard.text import Dates, Tokenizer, encode_corpus
-from regard.training.examples import Cuts, Examples, Position, StepLoader
+from regard.training.examples import Cuts, Examples, Limit, Position, StepLoader
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +76,11 @@ def test_long_pairs_are_counted_and_left_out(tokenizer: Tokenizer, tmp_path: Pat
     corpus = encode_corpus(Dates(count=50), tokenizer, tokenizer, tmp_path)
     lengths = np.maximum(corpus.source.lengths, corpus.target.lengths) + 1
     limit = int(np.median(lengths))
-    examples = Examples([corpus], tokenizer, tokenizer, tags=[None], weights=[1.0], max_length=limit)
+    examples = Examples(
+        [corpus], tokenizer, tokenizer, tags=[None], weights=[1.0], limit=Limit("data.max_length", limit)
+    )
     assert examples.left_out == int((lengths > limit).sum()) > 0
     planned = np.concatenate(examples.plan(budget=200, seed=1, epoch=0))
     assert sorted(planned) == np.flatnonzero(lengths <= limit).tolist()
     with pytest.raises(DataError, match=r"all 50 pairs are longer than data\.max_length 1"):
-        Examples([corpus], tokenizer, tokenizer, tags=[None], weights=[1.0], max_length=1)
+        Examples([corpus], tokenizer, tokenizer, tags=[None], weights=[1.0], limit=Limit("data.max_length", 1))

@@ -42,15 +42,15 @@ def alone_in(out: Path) -> Iterator[None]:
         raise ModelError(f"{out} cannot be written to: {error.strerror}") from None
     with lock:
         try:
-            fcntl.lockf(
-                lock, fcntl.LOCK_EX | fcntl.LOCK_NB
-            )  # not handed down to workers, which may live a little longer
+            # Of this kind because it is not handed down to workers, which may live a little longer.
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):
-                raise ConfigError(
-                    f"another process is training in {out}; choose another directory with --out"
-                ) from None
-        yield
+                raise ConfigError(f"another process is training in {out}; choose another directory") from None
+        try:
+            yield
+        finally:
+            (out / LOCK_FILE).unlink(missing_ok=True)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from regard.tasks.metrics import MetricName
 from regard.text.corpora import Corpus
 from regard.text.tokenizer import TOKENIZER
 from regard.training.claims import RUN_FILE
-from regard.training.preparation import encoded_examples, tokenizers
+from regard.training.preparation import encoded_examples, longest_readable, tokenizers
 from regard.training.recipe import Run, Validation
 from regard.training.validation import Judge, Judgement
 
@@ -52,6 +52,7 @@ def _judge(run_directory: Path, corpora: tuple[Corpus, ...] | None, changes: dic
     if not corpora:
         raise ConfigError(f"{run_directory}: its run has no validation data (data.valid)")
     source, target = tokenizers(run, run_directory, lambda _: None)
-    examples, _ = encoded_examples(corpora, source, target, run.data)
+    limit = longest_readable(run.model_config_for(source.vocab_size, target.vocab_size))
+    examples, _ = encoded_examples(corpora, source, target, run.data, limit)
     settings = Validation(**{**run.validation.model_dump(), **changes})
     return Judge(settings, examples, corpora, target, budget=run.training.batch_tokens)

@@ -33,7 +33,7 @@ def prepare(run: Run, out: Path, tell: Tell) -> Prepared:
     """Train or read the tokenizers, encode the corpora or find them encoded."""
     source, target = tokenizers(run, out, tell)
     model = run.model_config_for(source.vocab_size, target.vocab_size)
-    readable = Limit("model.max_positions", model.max_positions) if model.positions == "learned" else None
+    readable = longest_readable(model)
     wanted = Limit("data.max_length", run.data.max_length)
     limit = readable if readable is not None and readable.tokens < wanted.tokens else wanted
     train, fingerprints = encoded_examples(run.data.train, source, target, run.data, limit)
@@ -44,6 +44,11 @@ def prepare(run: Run, out: Path, tell: Tell) -> Prepared:
         fingerprints += more
         _report("validation", valid, tell)
     return Prepared(source, target, model, train, valid, fingerprints)
+
+
+def longest_readable(model: TransformerConfig) -> Limit | None:
+    """Say how long a sequence a model can read, where there is an end to it."""
+    return Limit("model.max_positions", model.max_positions) if model.positions == "learned" else None
 
 
 def tokenizers(run: Run, out: Path, tell: Tell) -> tuple[Tokenizer, Tokenizer]:

@@ -76,7 +76,7 @@ def test_a_start_that_fails_leaves_nothing_in_the_way_of_the_next(tmp_path: Path
     corpus = 'data.train=[{kind = "parallel", source = "a", target = "b"}]'
     with pytest.raises(DataError):
         train(small_run(tmp_path, corpus, "data.valid=[]"), tmp_path / "out")
-    assert not [path.name for path in (tmp_path / "out").iterdir() if path.name != ".lock"]
+    assert not list((tmp_path / "out").iterdir())
     for name in ("a", "b"):
         (tmp_path / name).write_text("one two three\nfour five six\n" * 20)
     out = train(small_run(tmp_path, corpus, "data.valid=[]", "tokenizer.vocab_size=380"), tmp_path / "out")

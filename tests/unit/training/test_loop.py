@@ -9,6 +9,7 @@ from regard import train
 from regard.errors import ConfigError, DivergedError, InputError
 from regard.training.averaging import chosen_snapshots, judged_values
 from regard.training.checkpoints import step_directories
+from regard.training.evaluation import evaluate_run
 from regard.training.reports import METRICS
 from tests.unit.training.runs import Notes, small_run
 
@@ -76,6 +77,7 @@ def test_lines_longer_than_learned_positions_are_left_out_and_counted(tmp_path: 
     said = [line for line in notes.sentences if "longer than model.max_positions 40 left out" in line]
     assert [line.partition(":")[0] for line in said] == ["training", "validation"]
     assert all("30 pairs; 1 longer" in line for line in said)
+    assert evaluate_run(tmp_path / "out", tmp_path / "out").loss > 0.0
 
 
 @pytest.mark.parametrize(

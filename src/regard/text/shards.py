@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -69,15 +70,30 @@ class EncodedCorpus:
 def encode_corpus(corpus: Corpus, source: Tokenizer, target: Tokenizer, cache: Path) -> EncodedCorpus:
     """Encode a corpus, or find it in the cache if the same content was encoded by the same tokenizers before."""
     path = cache / _fingerprint(corpus, source, target)
-    if not (path / "manifest.json").exists():
+    if not _is_whole(path):
+        shutil.rmtree(path, ignore_errors=True)  # what is damaged is made again
         try:
             with new_directory(path) as fresh:
                 _write(corpus, source, target, fresh)
         except OSError as error:
             # Another process that encoded the same content came first; any other trouble is trouble.
-            if not (path / "manifest.json").exists():
+            if not _is_whole(path):
                 raise DataError(f"{cache} cannot be written to: {error.strerror}") from None
     return EncodedCorpus(path)
+
+
+def _is_whole(path: Path) -> bool:
+    """Say whether an encoded corpus is there, and its files are as long as they say."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        pairs, width = int(manifest["pairs"]), np.dtype(manifest["dtype"]).itemsize
+        for side in ("source", "target"):
+            ends = _memory_map(path / f"{side}.ends", "int64")
+            if len(ends) != pairs or (path / f"{side}.tokens").stat().st_size != width * int(ends[-1]):
+                return False
+    except (OSError, ValueError, TypeError, KeyError, IndexError):
+        return False
+    return True
 
 
 def _write(corpus: Corpus, source: Tokenizer, target: Tokenizer, path: Path) -> None:

@@ -58,3 +58,28 @@ def test_a_corpus_without_pairs_is_told(tokenizer: Tokenizer, tmp_path: Path) ->
     (tmp_path / "empty").write_text("\t\n")
     with pytest.raises(DataError, match="no pairs with text on both sides"):
         encode_corpus(TabSeparated(path=tmp_path / "empty"), tokenizer, tokenizer, tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("manifest.json", b""),
+        ("manifest.json", b"{}"),
+        ("source.tokens", b"\0\0"),
+        ("target.tokens", b"\0"),
+        ("target.ends", b"\0"),
+        ("source.ends", None),
+    ],
+)
+def test_what_is_damaged_in_the_cache_is_made_again(
+    corpus: TabSeparated, tokenizer: Tokenizer, tmp_path: Path, name: str, content: bytes | None
+) -> None:
+    before = encode_corpus(corpus, tokenizer, tokenizer, tmp_path / "cache")
+    expected = [before.source[row].tolist() for row in range(len(before))]
+    (entry,) = (tmp_path / "cache").iterdir()
+    if content is None:
+        (entry / name).unlink()
+    else:
+        (entry / name).write_bytes(content)
+    again = encode_corpus(corpus, tokenizer, tokenizer, tmp_path / "cache")
+    assert [again.source[row].tolist() for row in range(len(again))] == expected

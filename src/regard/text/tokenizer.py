@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -218,7 +219,7 @@ def _trained_words(texts: Iterable[str], special: list[str], vocab_size: int) ->
     backend = Backend(models.WordLevel(unk_token=UNKNOWN))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False)
-    backend.train_from_iterator(texts, trainer)
+    _learn(backend, texts, trainer)
     return backend
 
 
@@ -243,8 +244,14 @@ def _trained_subwords(texts: Iterable[str], special: list[str], kind: TokenizerK
     backend.decoder = decoders.Sequence(
         [decoders.ByteFallback(), decoders.Fuse(), decoders.Replace(SPACE, " "), decoders.Strip(" ", 1, 0)]
     )
-    backend.train_from_iterator(texts, trainer)
+    _learn(backend, texts, trainer)
     return backend
+
+
+def _learn(backend: Backend, texts: Iterable[str], trainer: Any) -> None:
+    # In a thread of its own: the library comes back only when it is done, and signals are heard in the main one.
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        thread.submit(backend.train_from_iterator, texts, trainer).result()
 
 
 def _with_bytes(backend: Backend, kind: TokenizerKind, special: list[str]) -> Backend:

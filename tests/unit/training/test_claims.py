@@ -99,3 +99,19 @@ def test_another_target_tokenizer_does_not_go_unnoticed(tmp_path: Path) -> None:
     train(small_run(tmp_path, *both), tmp_path / "out")
     with pytest.raises(ConfigError, match=r"made with another tokenizer than .*b\.json"):
         train(small_run(tmp_path, *both, "tokenizer.target=b.json"), tmp_path / "out")
+
+
+def test_a_second_signal_is_heard_while_a_tokenizer_learns(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("x" * 250_000 + "\n")  # takes the library a minute
+    process = started(tmp_path, 'data.train=[{kind = "parallel", source = "a", target = "b"}]', "data.valid=[]")
+    while not (tmp_path / "out" / RUN_FILE).exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    began = time.monotonic()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        time.sleep(1.0)
+        process.send_signal(number)
+    assert process.wait(timeout=60) == 143
+    process.communicate()
+    assert time.monotonic() - began < 20

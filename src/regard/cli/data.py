@@ -42,9 +42,12 @@ def split(
     test: Annotated[int, typer.Option(min=0, help="How many pairs for testing.")] = 2000,
 ) -> None:
     """Clean pairs and split them, so that neither side of a test pair is seen in training."""
+    from regard.errors import InputError
     from regard.text import TabSeparated
-    from regard.text.splitting import split_pairs, write_split
+    from regard.text.splitting import PARTS, split_pairs, write_split
 
+    if table.resolve() in {(out / f"{part}.tsv").resolve() for part in PARTS}:
+        raise InputError(f"{table} is one of the files that its parts would be written to; choose another --out")
     found = split_pairs(TabSeparated(path=table).pairs(), valid=valid, test=test)
     for path, count in write_split(found, out).items():
         typer.echo(f"{path}: {count:,} pairs", err=True)

@@ -14,6 +14,9 @@ _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
 _LOPSIDED = 4  # a side this many times as long as the other, and then some, is no translation of it
 
 
+PARTS = ("test", "valid", "train")
+
+
 @dataclass(frozen=True)
 class Split:
     """The parts of a corpus, and what was left out of them."""
@@ -62,7 +65,7 @@ def split_pairs(pairs: Iterable[Pair], *, valid: int, test: int) -> Split:
 def write_split(found: Split, directory: Path) -> dict[Path, int]:
     """Write train.tsv, valid.tsv and test.tsv, training last: with it, all are there. Give how many pairs each has."""
     written = {}
-    for name, pairs in (("test", found.test), ("valid", found.valid), ("train", found.train)):
+    for name, pairs in zip(PARTS, (found.test, found.valid, found.train), strict=True):
         path = directory / f"{name}.tsv"
         with replaced_file(path) as fresh:
             fresh.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")

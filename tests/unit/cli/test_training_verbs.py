@@ -161,6 +161,17 @@ def test_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert len((tmp_path / "m" / "train.de").read_text().splitlines()) == 29_000
 
 
+def test_split_does_not_write_over_what_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "train.tsv"
+    table.write_text("".join(f"one {n}\teins {n}\n" for n in range(9)))
+    before = table.read_text()
+    assert call(monkeypatch, "data", "split", table, "--out", tmp_path, "--valid", "1", "--test", "1") == 2
+    assert "train.tsv is one of the files that its parts would be written to" in capsys.readouterr().err
+    assert table.read_text() == before
+
+
 def test_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.toml").write_text(SMALL)
     code = call(monkeypatch, "train", tmp_path / "run.toml", "--tensorboard", "--out", tmp_path / "out")

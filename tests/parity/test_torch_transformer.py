@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard import ModelError
+from regard import InputError, ModelError
 from regard.model.foreign import from_torch_transformer
 
 
@@ -81,3 +81,25 @@ def test_what_does_not_fit_is_told() -> None:
         from_torch_transformer(state, num_heads=2, source_embedding=E, target_embedding=E + 1, shared_embeddings="all")
     with pytest.raises(ModelError, match="no encoder"):
         from_torch_transformer({}, num_heads=2, source_embedding=E)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"encoder.layers.0.self_attn.in_proj_weight": torch.randn(4, 8)}, r"in_proj_weight has shape \(4, 8\)"),
+        ({"encoder.layers.0.self_attn.in_proj_bias": torch.randn(1)}, r"in_proj_bias has shape \(1,\)"),
+        ({"encoder.layers.0.linear1.weight": torch.ones(16, 8).long()}, "linear1.weight is torch.int64"),
+        ({"encoder.layers.0.linear1.weight": torch.ones(0, 8)}, r"linear1.weight has shape \(0, 8\)"),
+        ({"encoder.layers.0.linear1.weight": "weights"}, "linear1.weight is str"),
+    ],
+)
+def test_tensors_that_no_model_has_are_told(change: dict, says: str) -> None:
+    state = {**torch.nn.Transformer(8, 2, 1, 1, 16).state_dict(), **change}
+    with pytest.raises(ModelError, match=says):
+        from_torch_transformer(state, num_heads=2, source_embedding=torch.randn(5, 8))
+
+
+def test_an_embedding_that_is_no_matrix_is_told() -> None:
+    state = torch.nn.Transformer(8, 2, 1, 1, 16).state_dict()
+    with pytest.raises(InputError, match=r"the source's matrix has shape \(\)"):
+        from_torch_transformer(state, num_heads=2, source_embedding=torch.tensor(1.0))

@@ -1,6 +1,5 @@
 """`regard evaluate`: how good a model is, on its run's validation data or on files."""
 
-import math
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,7 +55,7 @@ def _evaluate_run(directory: Path, run: Path, metric: Metric | None, beam: int |
     from regard.training.evaluation import evaluate_run
 
     judgement = evaluate_run(directory, run, metric=metric and metric.value, beam=beam)
-    typer.echo(f"loss {judgement.loss:.4f} per token, perplexity {math.exp(min(judgement.loss, 700.0)):.2f}")
+    typer.echo(f"loss {judgement.loss:.4f} per token, perplexity {judgement.perplexity:.2f}")
     if judgement.score is not None:
         typer.echo(judgement.score.text)
         typer.echo(f"signature {judgement.score.signature}")

@@ -16,7 +16,8 @@ Size = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
 Count = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0, strict=True)]
-_Width = Annotated[int, Field(ge=1, le=2**24, strict=True)]
+_WIDEST = 2**24
+Width = Annotated[int, Field(ge=1, le=_WIDEST, strict=True)]
 _Layers = Annotated[int, Field(ge=0, le=1000, strict=True)]
 
 SharedEmbeddings = Literal["all", "source-target", "target-output", "none"]
@@ -33,9 +34,9 @@ class TransformerConfig(Config):
     alone.
     """
 
-    vocab_size: _Width
+    vocab_size: Width
     """W: how many tokens the target, and the output, know."""
-    source_vocab_size: _Width | None = None
+    source_vocab_size: Width | None = None
     """How many tokens the source knows, where it has a vocabulary of its own."""
     pad_id: Count = 0
     """The token that fills up short sequences, on their right."""
@@ -48,15 +49,15 @@ class TransformerConfig(Config):
     """D: the width of the model."""
     encoder_layers: _Layers = 6
     decoder_layers: _Layers = 6
-    num_heads: _Width = 8
+    num_heads: Width = 8
     """H: how many heads attend in parallel."""
-    num_kv_heads: _Width | None = None
+    num_kv_heads: Width | None = None
     """G: how many of them have keys and values of their own; as many as there are heads unless given."""
-    d_k: _Width | None = None
+    d_k: Width | None = None
     """K: the width of one head's queries and keys; d_model / num_heads unless given."""
-    d_v: _Width | None = None
+    d_v: Width | None = None
     """V: the width of one head's values; d_model / num_heads unless given."""
-    d_ff: _Width | None = None
+    d_ff: Width | None = None
     """F: the width of the feed-forward's hidden layer; 4 · d_model unless given."""
     activation: Activation = "relu"
     """The feed-forward's activation; swiglu and geglu add a gate."""
@@ -79,7 +80,7 @@ class TransformerConfig(Config):
     output_bias: Flag = False
     """Whether the logits have a bias."""
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
-    max_positions: _Width = 1024
+    max_positions: Width = 1024
     """The length of the learned table. Sinusoids have no end."""
     position_layout: SinusoidLayout = "interleaved"
     """Sines and cosines interleaved as the notes write them, or in two halves."""
@@ -123,8 +124,8 @@ class TransformerConfig(Config):
             raise InputError("encoder_layers and decoder_layers are both 0; a model needs one of them")
         for name, given in (("d_k", self.d_k), ("d_v", self.d_v)):
             width = head_width(self.d_model, self.num_heads, name, given)
-            if self.num_heads * width > 2**24:
-                raise InputError(f"num_heads {self.num_heads} times {name} {width} is more than {2**24:,}")
+            if self.num_heads * width > _WIDEST:
+                raise InputError(f"num_heads {self.num_heads} times {name} {width} is more than {_WIDEST:,}")
         if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
             raise InputError(f"num_heads {self.num_heads} is not divisible by num_kv_heads {self.num_kv_heads}")
         if self.kind != "encoder-decoder" and self.source_size != self.vocab_size:

@@ -10,6 +10,7 @@ from regard.errors import InputError
 
 Size = Annotated[int, Field(ge=1, le=10_000, strict=True)]
 Count = Annotated[int, Field(ge=0, strict=True)]
+LengthPenalty = Annotated[float, Field(ge=0.0, le=10.0, strict=True)]
 NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 Phrase = tuple[int, ...]
@@ -22,7 +23,7 @@ class SearchSettings(Config):
     """N: how many hypotheses of a sentence are followed at once."""
     n_best: Size = 1
     """How many of them are wanted, best first."""
-    length_penalty: Annotated[float, Field(ge=0.0, le=10.0)] = 1.0
+    length_penalty: LengthPenalty = 1.0
     """α: a hypothesis is worth log P / length^α, its end counted. The higher, the longer what is written."""
     early_stop: Annotated[bool, Field(strict=True)] = False
     """Stop once no row is worth more, as it stands, than what has ended; else once a beam's width has ended."""

@@ -136,7 +136,7 @@ class Trainer:
     def finish(self) -> None:
         """Write the model that the run ends with into its directory."""
         if bad := self._progress.bad_steps:
-            self._listener.tell(f"the last {bad} steps were left out: their losses or gradients were not finite")
+            self._listener.tell(f"left out at the end, for their losses or gradients were not finite: {bad} steps")
         kind = self._run.averaging.kind
         if kind in ("last", "best"):
             if self._processes.first:

@@ -11,8 +11,9 @@ from pydantic import Field
 from regard.configs import Config
 from regard.errors import ConfigError, DataError, InputError
 from regard.model import TransformerConfig
-from regard.model.config import Count, Flag, Rate, Size
+from regard.model.config import Count, Flag, Rate, Size, Width
 from regard.model.directory import CONFIG_FILE, read_config
+from regard.search.settings import LengthPenalty
 from regard.text import AnyCorpus
 from regard.text.tokenizer import TokenizerKind
 
@@ -39,7 +40,7 @@ class Vocabulary(Config):
 
     kind: TokenizerKind = "bpe"
     """Subwords, or words for text that is already cut, with `@@ ` inside words."""
-    vocab_size: Annotated[int, Field(ge=1, le=2**24, strict=True)] = 8000
+    vocab_size: Width = 8000
     """How many tokens, at most."""
     shared: Flag = True
     """One vocabulary for both sides, or one for each."""
@@ -136,7 +137,7 @@ class Validation(Config):
     """What decides which is best: the loss per token, or the score of what the model writes."""
     beam: Size = 1
     """How wide the search for it is."""
-    length_penalty: Annotated[float, Field(ge=0.0, le=10.0, strict=True)] = 1.0
+    length_penalty: LengthPenalty = 1.0
     """The power of the length that scores are divided by: the higher, the longer what is written."""
     patience: Size | None = None
     """Stop after so many validations without a new best."""

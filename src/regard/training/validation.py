@@ -1,5 +1,6 @@
 """How good a model is on data that it does not train on."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,14 @@ class Judgement:
     """Cross-entropy per target token in nats, labels not smoothed."""
     score: Score | None
     """Of what the model writes, where the run's metric is not the loss."""
+
+    @property
+    def perplexity(self) -> float:
+        """e^loss: among how many words the model is in doubt."""
+        try:
+            return math.exp(self.loss)
+        except OverflowError:
+            return math.inf
 
     def value(self) -> float:
         """The number that decides: the higher, the better."""

@@ -61,6 +61,11 @@ def test_bad_sizes_are_told() -> None:
     assert regard.sinusoidal_positions(0, 4).shape == (0, 4)
 
 
+def test_an_unknown_layout_is_told() -> None:
+    with pytest.raises(InputError, match="layout 'thirds' is not known; it is one of interleaved, halves"):
+        regard.sinusoidal_positions(3, 4, layout="thirds")  # type: ignore[arg-type]
+
+
 def test_a_default_device_is_kept_to_and_not_remembered() -> None:
     with torch.device("meta"):
         assert regard.sinusoidal_positions(3, 14).device.type == "meta"

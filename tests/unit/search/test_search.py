@@ -236,6 +236,7 @@ class Counted(Toy):
         (dict(n_best=6), "n_best is 6, more than the beam of 5"),
         (dict(groups=2), "cannot be divided into 2 groups"),
         (dict(temperature=0.0), "temperature"),
+        (dict(length_penalty=1000.0), "length_penalty is 1000.0"),
         (dict(sample=True, groups=5), "not divided into groups"),
     ],
 )

@@ -86,3 +86,25 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("[data")
     with pytest.raises(ConfigError, match=r"bad\.toml: not TOML"):
         Run.load(tmp_path / "bad.toml")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("schedule.peak=true", "peak is True"),
+        ("schedule.peak='0.01'", "peak is '0.01'"),
+        ("optimizer.eps=true", "eps is True"),
+        ("data.train.0.weight=true", "weight is True"),
+        ("data.train.0.weight=1e9", "weight is 1000000000.0"),
+        ("training.r_drop=1e300", "r_drop is 1e\\+300"),
+        ("training.threads=2147483647", "threads is 2147483647"),
+        ("tokenizer.vocab_size=2147483647", "vocab_size is 2147483647"),
+        ("validation.length_penalty=1000", "length_penalty is 1000"),
+        ("training.seed=" + 5000 * "9", r"\(5,002 characters\)"),
+        ("data.train.²=1", "is not one of the 1 entries"),
+    ],
+)
+def test_numbers_that_no_run_has(change: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as caught:
+        Run.from_toml(SMALL, changes=[change])
+    assert len(str(caught.value)) < 2000

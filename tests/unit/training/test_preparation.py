@@ -1,0 +1,36 @@
+"""What a run trains on: its tokenizers, and the pairs that its model can read."""
+
+from pathlib import Path
+
+import pytest
+
+from regard import train
+from regard.errors import ConfigError
+from regard.text import Tokenizer
+from regard.training.evaluation import evaluate_run
+from tests.unit.training.runs import Notes, small_run
+
+
+def test_another_target_tokenizer_does_not_go_unnoticed(tmp_path: Path) -> None:
+    for name, text in (("a", "one two"), ("b", "three four")):
+        Tokenizer.train([text], vocab_size=400).save(tmp_path / f"{name}.json")
+    both = ("tokenizer.source=a.json", "tokenizer.target=a.json", "training.steps=2")
+    train(small_run(tmp_path, *both), tmp_path / "out")
+    with pytest.raises(ConfigError, match=r"made with another tokenizer than .*b\.json"):
+        train(small_run(tmp_path, *both, "tokenizer.target=b.json"), tmp_path / "out")
+
+
+def test_lines_longer_than_learned_positions_are_left_out_and_counted(tmp_path: Path) -> None:
+    lines = ["one two three"] * 30 + ["one " * 50]
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    corpus = '[{kind = "parallel", source = "a", target = "b"}]'
+    notes = Notes()
+    changes = ("model.positions=learned", "model.max_positions=40", "validation.metric=exact", "training.steps=2")
+    train(
+        small_run(tmp_path, f"data.train={corpus}", f"data.valid={corpus}", *changes), tmp_path / "out", listener=notes
+    )
+    said = [line for line in notes.sentences if "longer than model.max_positions 40 left out" in line]
+    assert [line.partition(":")[0] for line in said] == ["training", "validation"]
+    assert all("30 pairs; 1 longer" in line for line in said)
+    assert evaluate_run(tmp_path / "out", tmp_path / "out").loss > 0.0

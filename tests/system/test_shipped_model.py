@@ -42,6 +42,61 @@ def test_everyday_sentences_come_out_right(model: regard.Pipeline, language: str
         assert made.text in right.split("|"), source
 
 
+FORBIDDEN = {
+    "hungry": "Ich habe Hunger.",
+    "Tom": "Wo ist Tom?",
+    "station": "Wo ist der Bahnhof?",
+    "morning": "Guten Morgen!",
+    "good": "Gut, das ist gut.",
+    "teacher": "Er ist ein guter Lehrer.",
+}
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+def test_forbidden_words_do_not_come(model: regard.Pipeline, beam: int) -> None:
+    for word, source in FORBIDDEN.items():
+        assert re.search(rf"\b{word}\b", model.translate(source, to="en").text, re.IGNORECASE)
+        made = model.translate(source, to="en", forbid=[word], beam=beam, n_best=beam)
+        for one in (made, *made.alternatives):
+            assert one.text
+            assert not re.search(rf"\b{word}\b", one.text, re.IGNORECASE), one.text
+
+
+REQUIRED = {
+    ("Guten Abend!", "evening"): "Good evening.|Good evening!",
+    ("Ich habe Hunger.", "starving"): "I'm starving.|I am starving.",
+    ("Das Wetter ist heute schön.", "lovely"): "The weather is lovely today.",
+    ("Tom ist müde.", "exhausted"): "Tom is exhausted.",
+    ("Was machst du heute Abend?", "tonight"): "What are you doing tonight?",
+    ("Wir gehen morgen ins Kino.", "movies"): "We're going to the movies tomorrow.",
+}
+
+
+def test_required_words_come_where_they_belong(model: regard.Pipeline) -> None:
+    for (source, word), right in REQUIRED.items():
+        assert model.translate(source, to="en", require=[word]).text in right.split("|")
+
+
+def test_a_required_word_that_does_not_belong_makes_no_further_sentences(model: regard.Pipeline) -> None:
+    for source, word in (("Wie geht es dir?", "Hello"), ("Er hat ein neues Auto gekauft.", "vehicle")):
+        plain = model.translate(source, to="en")
+        made = model.translate(source, to="en", require=[word])
+        assert word in made.text
+        assert len(made.text.split()) <= len(plain.text.split()) + 2
+
+
+@pytest.mark.parametrize("text", ["Ich habe\u00a0Hunger.", "Ich habe\tHunger.", "Ich\u2009habe\u3000Hunger."])
+def test_spaces_of_any_kind_are_spaces(model: regard.Pipeline, text: str) -> None:
+    assert model.translate(text, to="en").text == model.translate("Ich habe Hunger.", to="en").text
+
+
+def test_alternatives_are_distinct(model: regard.Pipeline) -> None:
+    for source in ("Wo ist der Bahnhof?", "Ich habe Hunger.", "Das ist gut."):
+        made = model.translate(source, to="en", n_best=8)
+        texts = [made.text, *(other.text for other in made.alternatives)]
+        assert len(set(texts)) == len(texts) >= 6
+
+
 def test_it_is_small_and_says_what_it_is() -> None:
     path = models.path_of("de-en")
     assert sum(file.stat().st_size for file in path.iterdir()) <= 20_000_000

@@ -245,3 +245,5 @@ def _report_cuts(made: list["Translation"], first: int) -> None:
     for number, translation in enumerate(made, first):
         if translation.cut:
             print(f"regard: line {number}: the translation had no more room and is not at its end", file=sys.stderr)
+        for sentence in translation.untranslated:
+            print(f"regard: line {number}: nothing was written for {sentence[:40]!r}", file=sys.stderr)

@@ -3,15 +3,14 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import nullcontext
-from itertools import chain
 
 import torch
-from torch import Tensor
 
 from regard.model import Transformer
 from regard.native import one_thread_for_torch, threads_for_kernels
 from regard.pipeline.engine import Decoding, Engine
 from regard.search import Event, Finished, Hypothesis, Request, SearchSettings, Waiting, search
+from regard.search.beams import TextOf
 
 _WORTH_A_SEARCH = 16  # sentences; fewer are better searched for together, by all threads
 
@@ -53,7 +52,7 @@ def decode_requests(
     settings: SearchSettings,
     *,
     never: Sequence[int] = (),
-    joining_W: Tensor | None = None,
+    text_of: TextOf | None = None,
     budget: int = 4096,
 ) -> list[list[Hypothesis]]:
     """Give the best targets of each source, best first."""
@@ -65,7 +64,7 @@ def decode_requests(
         [requests[index] for index in order],
         settings,
         never=never,
-        joining_W=joining_W,
+        text_of=text_of,
         budget=budget,
         searches=max(1, min(torch.get_num_threads(), len(sources) // _WORTH_A_SEARCH)),
     )
@@ -80,6 +79,10 @@ def decode_stream(
     return _Decoder(engine, [source], [request], settings, never=never).events(stream=True)
 
 
+def _required_tokens(request: Request) -> list[int]:
+    return [] if request.constraints is None else request.constraints.useful_tokens()
+
+
 class _Decoder:
     """Decodes sources by one search, or by several at once that share them."""
 
@@ -91,16 +94,15 @@ class _Decoder:
         settings: SearchSettings,
         *,
         never: Sequence[int],
-        joining_W: Tensor | None = None,
+        text_of: TextOf | None = None,
         budget: int = 4096,
         searches: int = 1,
     ) -> None:
         self._engine, self._sources, self._settings, self._searches = engine, sources, settings, searches
-        self._never, self._joining_W = [engine.config.pad_id, engine.start, *never], joining_W
+        self._never, self._text_of = [engine.config.pad_id, engine.start, *never], text_of
         self._waiting = Waiting(
             requests,
             settings,
-            engine.end,
             slots=lambda number: budget // (settings.rows * max(1, len(sources[number]))),
             searches=searches,
         )
@@ -108,7 +110,7 @@ class _Decoder:
         if settings.shortlist:
             assert engine.shortlist is not None, "whoever asks for a shortlist has seen that there is one"
             self._words = [
-                engine.shortlist.words(source, [engine.end, *request.prefix, *chain(*request.required)])
+                engine.shortlist.words(source, [engine.end, *request.prefix, *_required_tokens(request)])
                 for source, request in zip(sources, requests, strict=True)
             ]
 
@@ -140,7 +142,7 @@ class _Decoder:
             settings,
             end=engine.end,
             never=self._never,
-            joining_W=self._joining_W,
+            text_of=self._text_of,
             stream=stream,
         )
         while True:

@@ -3,12 +3,12 @@
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
 import torch
-from torch import Tensor
 
 from regard.errors import ConfigError, InputError, ModelError
 from regard.files import read_json
@@ -17,11 +17,20 @@ from regard.model.directory import CONFIG_FILE
 from regard.pipeline.decoding import decode_requests, decode_stream, default_limit
 from regard.pipeline.engine import Engine
 from regard.pipeline.linear import Precision, bytes_are_fast
+from regard.pipeline.phrases import PhraseBook
 from regard.pipeline.shortlist import SHORTLIST, Shortlist
 from regard.pipeline.translation import CrossAttention, Part, Translation, Wishes, on_one_line, put_together
-from regard.search import Hypothesis, Request, SearchSettings, Settled
+from regard.search import Constraints, Hypothesis, Request, SearchSettings, Settled
+from regard.search.phrases import UNREACHABLE
 from regard.text import Tokenizer, padded
-from regard.text.sentences import Piece, fitting_pieces, split_sentences
+from regard.text.sentences import (
+    Piece,
+    fitting_pieces,
+    is_opaque,
+    split_opaque,
+    split_sentences,
+    with_plain_spaces,
+)
 from regard.text.tokenizer import load_tokenizers
 
 GENERATION = "generation.json"
@@ -119,20 +128,18 @@ class Pipeline:
         do not, and `prefix` is what it starts with. Texts of several sentences are translated sentence by sentence;
         what has no words in it stays as it is.
         """
-        if isinstance(texts, str):
-            texts, single = [texts], True
-        else:
-            single = False
-        wishes = Wishes(tuple(require), tuple(forbid), prefix)
+        lines = _strings(texts, "texts")
+        wishes = Wishes(_words(require, "require"), _words(forbid, "forbid"), _strings(prefix, "prefix")[0])
         settings = self.with_changes(changes)
-        cut = [self._pieces(text, whole=wishes.something) for text in texts]
+        asked = self._phrases.constraints(wishes.require, wishes.forbid)
+        cut = [self._pieces(text, whole=wishes.something) for text in lines]
         done: list[list[list[Part]]] = [[[] for _ in pieces] for pieces in cut]
         places: list[tuple[int, int]] = []
         sources: list[list[int]] = []
         for line, pieces in enumerate(cut):
             for at, (piece, _) in enumerate(pieces):
                 source = self.encoded(piece, to)
-                if piece and not wishes.something and not self.source.has_words(source):
+                if piece and not wishes.something and self._is_copied(piece, source):
                     done[line][at] = [self._copied(piece, source)]
                 elif piece:
                     places.append((line, at))
@@ -140,28 +147,38 @@ class Pipeline:
         found = decode_requests(
             self._engine,
             sources,
-            [self._request(source, wishes, settings) for source in sources],
+            [self._request(source, wishes, asked, settings) for source in sources],
             settings,
             never=self.target.special,
-            joining_W=self._joining_W if wishes.require else None,
+            text_of=self.target.decode if settings.n_best > 1 else None,
         )
         for (line, at), source, hypotheses in zip(places, sources, found, strict=True):
-            done[line][at] = [self._part(source, hypothesis, align) for hypothesis in hypotheses]
+            parts = [self._part(source, hypothesis, align) for hypothesis in hypotheses]
+            done[line][at] = [part for part in parts if part.text.strip()] or parts
         made = [put_together(pieces, parts, self.source, self.target) for pieces, parts in zip(cut, done, strict=True)]
-        return made[0] if single else made
+        return made[0] if isinstance(texts, str) else made
 
     def stream(self, text: str, *, to: str | None = None, **changes: Any) -> Iterator[str]:
         """Give a translation piece by piece, each as soon as nothing can change it any more."""
         settings = self.with_changes(changes)
-        for piece, space in self._pieces(text, whole=False):
-            if piece and not self.source.has_words(self.source.encode(piece)):
+        (line,) = _strings([text], "texts")
+        for piece, space in self._pieces(line, whole=False):
+            if piece and self._is_copied(piece, self.encoded(piece, to)):
                 yield on_one_line(piece)
             elif piece:
                 yield from self._streamed(piece, to, settings)
             yield on_one_line(space)
 
-    def score(self, sources: Sequence[str], targets: Sequence[str], *, to: str | None = None) -> list[Hypothesis]:
-        """Give what the model thinks of given translations: their tokens, log-probabilities and scores.
+    @overload
+    def score(  # type: ignore[overload-overlap]
+        self, sources: str, targets: str, *, to: str | None = None
+    ) -> Hypothesis: ...
+    @overload
+    def score(self, sources: Sequence[str], targets: Sequence[str], *, to: str | None = None) -> list[Hypothesis]: ...
+    def score(
+        self, sources: str | Sequence[str], targets: str | Sequence[str], *, to: str | None = None
+    ) -> Hypothesis | list[Hypothesis]:
+        """Return what the model thinks of a translation, or of several: tokens, log-probabilities and scores.
 
         >>> import regard
         >>> model = regard.load("de-en")
@@ -169,16 +186,20 @@ class Pipeline:
         >>> good.score > bad.score
         True
         """
-        if len(sources) != len(targets):
-            raise InputError(f"{len(sources)} sources cannot be scored with {len(targets)} targets")
+        if isinstance(sources, str) != isinstance(targets, str):
+            raise InputError("one of sources and targets is a text and the other is not; both are, or neither")
+        texts, translations = _strings(sources, "sources"), _strings(targets, "targets")
+        if len(texts) != len(translations):
+            raise InputError(f"{len(texts)} sources cannot be scored with {len(translations)} targets")
         pairs = [
             (self.encoded(source, to), self.target.encode(target))
-            for source, target in zip(sources, targets, strict=True)
+            for source, target in zip(texts, translations, strict=True)
         ]
-        return [
+        scored = [
             Hypothesis(tokens, sum(logs) / len(logs) ** self.settings.length_penalty, sum(logs), cut=False)
             for (_, tokens), logs in zip(pairs, self.token_log_probabilities(pairs), strict=True)
         ]
+        return scored[0] if isinstance(sources, str) else scored
 
     def token_log_probabilities(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
         """Give log p of each token of given targets under their sources, and of their end, in token numbers."""
@@ -203,7 +224,7 @@ class Pipeline:
     def encoded(self, text: str, to: str | None) -> list[int]:
         """Give the source tokens of a text: its language's tag, the text, its end."""
         tag = self.tag(to)
-        return [*([] if tag is None else [tag]), *self.source.encode(text), self.source_end]
+        return [*([] if tag is None else [tag]), *self.source.encode(with_plain_spaces(text)), self.source_end]
 
     @property
     def source_end(self) -> int:
@@ -224,7 +245,7 @@ class Pipeline:
         """Give the token that asks for a language, if the model has any."""
         languages = self.languages
         if to is None and len(languages) > 1:
-            raise InputError(f"the model writes {' and '.join(languages)}; say which language is wanted")
+            raise InputError(f"the model writes {' and '.join(languages)}; choose one with to= (--to)")
         if to is not None and to not in languages:
             known = f"it writes {', '.join(languages)}" if languages else "it has no languages to choose from"
             raise InputError(f"language {to!r} is not one that this model writes; {known}")
@@ -232,12 +253,11 @@ class Pipeline:
 
     def _pieces(self, text: str, whole: bool) -> list[Piece]:
         """Cut a text into sentences, and those into what the model can take; with wishes it stays whole if it can."""
-        check_whole(text)
         # A table of positions has an end; the tag and the end of the source need a place in it too.
         limit = min(_LONGEST_PIECE, self._engine.longest - 2)
 
         def fits(piece: str) -> bool:
-            return len(piece) <= 20 * limit and len(self.source.encode(piece)) <= limit
+            return len(piece) <= 20 * limit and len(self.source.encode(with_plain_spaces(piece))) <= limit
 
         if whole:
             bare = text.strip()
@@ -249,43 +269,39 @@ class Pipeline:
             return [("", text[:start]), (bare, text[start + len(bare) :])]
         pieces: list[Piece] = []
         for sentence, space in split_sentences(text):
-            *before, (last, gap) = fitting_pieces(sentence, fits)
-            pieces += [*before, (last, gap + space)]
+            for part, gap in split_opaque(sentence) or [("", "")]:
+                pieces += fitting_pieces(part, fits) if not is_opaque(part) else [(part, "")]
+                pieces[-1] = pieces[-1][0], pieces[-1][1] + gap
+            pieces[-1] = pieces[-1][0], pieces[-1][1] + space
         return pieces
 
-    def _request(self, source: Sequence[int], wishes: Wishes, settings: SearchSettings) -> Request:
-        limit = self.limit(source)
-        prefix = self._phrase(wishes.prefix) if wishes.prefix else ()
-        phrases = {}
-        for name, words in (("require", wishes.require), ("forbid", wishes.forbid)):
-            phrases[name] = tuple(self._phrase(word) for word in words)
-            if any(not phrase for phrase in phrases[name]):
-                raise InputError(f"a word to {name} is empty")
-        for word, phrase in zip((*wishes.require, wishes.prefix), (*phrases["require"], prefix), strict=True):
-            if any(number in self.target.special for number in phrase):
-                raise InputError(f"{word!r} has a word that the model does not know, and cannot write")
+    def _is_copied(self, piece: str, source: list[int]) -> bool:
+        """Whether there is nothing to translate in a piece."""
+        return is_opaque(piece) or not self.source.has_words(source)
+
+    def _request(
+        self, source: Sequence[int], wishes: Wishes, constraints: Constraints | None, settings: SearchSettings
+    ) -> Request:
+        prefix = tuple(self.target.encode(with_plain_spaces(wishes.prefix)))
+        if any(number in self.target.special for number in prefix):
+            raise InputError(f"{wishes.prefix!r} has a word that the model does not know, and cannot write")
         if not wishes.something and self.source is self.target:
             # What the vocabulary has no piece for is spelled in bytes; it must come through as it is.
-            phrases["require"] = tuple(map(tuple, self.source.spelled_in_bytes(source)))
-        needed = len(prefix) + sum(map(len, phrases["require"]))
+            runs = self.source.spelled_in_bytes(source)
+            if runs:
+                constraints = self._phrases.constraints((), wishes.forbid, runs)
+        needed = len(prefix) + (0 if constraints is None else constraints.distance(constraints.start))
+        room = max(self.limit(source), needed + 10, settings.min_length + 10)
         return Request(
-            limit=min(max(limit, needed + 10, settings.min_length + 10), self._engine.longest),
+            limit=min(room, self._engine.longest) if needed < UNREACHABLE else self.limit(source),
             prefix=prefix,
-            required=phrases["require"],
-            forbidden=phrases["forbid"],
+            constraints=constraints,
             seed=zlib.crc32(repr(list(source)).encode()),
         )
 
-    def _phrase(self, words: str) -> tuple[int, ...]:
-        check_whole(words)
-        return tuple(self.target.encode(words))
-
-    @property
-    def _joining_W(self) -> Tensor | None:
-        """Which tokens go on with the word before them, so that a required word would become another."""
-        if self.target.kind == "words":
-            return None
-        return torch.tensor([self.target.joins(number) for number in range(self.target.vocab_size)])
+    @cached_property
+    def _phrases(self) -> PhraseBook:
+        return PhraseBook(self.target)
 
     def _part(self, source: list[int], hypothesis: Hypothesis, align: bool) -> Part:
         text = on_one_line(self.target.decode(hypothesis.tokens))
@@ -293,7 +309,7 @@ class Pipeline:
         return Part(text, hypothesis, source, attention)
 
     def _copied(self, piece: str, source: list[int]) -> Part:
-        return Part(on_one_line(piece), Hypothesis(self.target.encode(piece), 0.0, 0.0, cut=False), source, None)
+        return Part(on_one_line(piece), Hypothesis(self.target.encode(piece), 0.0, 0.0, cut=False), source)
 
     def attention(self, source: str, target: str, *, to: str | None = None) -> CrossAttention:
         """Give what each token of a translation looked at while it was written.
@@ -304,6 +320,7 @@ class Pipeline:
         >>> record.source[0], record.target[-1]
         ('<2en>', '</s>')
         """
+        source, target = _strings([source], "source")[0], _strings([target], "target")[0]
         return self._attention(self.encoded(source, to), self.target.encode(target))
 
     def _attention(self, source: list[int], target: list[int]) -> CrossAttention:
@@ -316,7 +333,7 @@ class Pipeline:
 
     def _streamed(self, piece: str, to: str | None, settings: SearchSettings) -> Iterator[str]:
         source = self.encoded(piece, to)
-        request = self._request(source, Wishes(), settings)
+        request = self._request(source, Wishes(), None, settings)
         settled: list[int] = []
         shown = ""
         for event in decode_stream(self._engine, source, request, settings, never=self.target.special):
@@ -339,12 +356,25 @@ class Pipeline:
         return [row[: len(target) + 1] for row, (_, target) in zip(logs_BT.tolist(), pairs, strict=True)]
 
 
-def check_whole(text: str) -> None:
-    """Refuse a text that no file could hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"a text has half a character (a lone surrogate) at {error.start}") from None
+def _strings(texts: str | Iterable[str], name: str) -> list[str]:
+    """Return texts as a list; raise an `InputError` for what is none."""
+    if isinstance(texts, str):
+        texts = [texts]
+    elif isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise InputError(f"{name} is a {type(texts).__name__}; a string, or a list of strings, was expected")
+    lines = list(texts)
+    for number, text in enumerate(lines):
+        if not isinstance(text, str):
+            raise InputError(f"{name}[{number}] is a {type(text).__name__}; a string was expected")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"a text has half a character (a lone surrogate) at {error.start}") from None
+    return lines
+
+
+def _words(words: Iterable[str], name: str) -> tuple[str, ...]:
+    return tuple(_strings(words, name))
 
 
 def read_settings(path: Path) -> SearchSettings:

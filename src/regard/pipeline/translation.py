@@ -27,6 +27,8 @@ class Translation:
     """For each target token the source token that it looked at most, as (source, target), where asked for."""
     source_tokens: list[str] | None = None
     """What the source numbers of the alignment count."""
+    untranslated: tuple[str, ...] = ()
+    """Sentences that have words, and for which the model wrote nothing."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Part:
     text: str
     hypothesis: Hypothesis
     source: list[int]
-    attention_TS: Tensor | None
+    attention_TS: Tensor | None = None
 
 
 def on_one_line(text: str) -> str:
@@ -91,7 +93,8 @@ def _ranked(
     tokens: list[str] = []
     source_tokens: list[str] = []
     alignment: list[tuple[int, int]] | None = None
-    for (_, space), found in zip(pieces, parts, strict=True):
+    untranslated: list[str] = []
+    for (piece, space), found in zip(pieces, parts, strict=True):
         if found:
             part = found[min(rank, len(found) - 1)]
             weight = len(part.hypothesis.tokens) + 1
@@ -101,6 +104,8 @@ def _ranked(
                 moved = [(len(source_tokens) + at, len(tokens) + place) for place, at in enumerate(looked)]
                 alignment = (alignment or []) + moved
             text += part.text
+            if not part.text.strip():
+                untranslated.append(piece)
             tokens += map(target.token, part.hypothesis.tokens)
             source_tokens += map(source.token, part.source)
             cut = cut or part.hypothesis.cut
@@ -112,4 +117,5 @@ def _ranked(
         cut=cut,
         alignment=alignment,
         source_tokens=None if alignment is None else source_tokens,
+        untranslated=tuple(untranslated),
     )

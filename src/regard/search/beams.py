@@ -1,5 +1,6 @@
 """The sentences that are being written: what stands in each row, what it is worth, what has ended."""
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,11 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ModelError
-from regard.search.constraints import Constraints, Progress
+from regard.search.constraints import State
+from regard.search.phrases import UNREACHABLE
 from regard.search.settings import Hypothesis, Request, SearchSettings
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+TextOf = Callable[[list[int]], Hashable]
+"""What tokens spell: hypotheses for which it is the same are one."""
 
 DEAD = -np.inf
 """The score of a row that does not go on."""
@@ -23,14 +28,13 @@ class Sentence:
 
     number: int
     request: Request
-    constraints: Constraints | None
     finished: list[list[Hypothesis]]
     slots: int = 1
     """How many sentences may be searched for with it at once, itself counted."""
-    progress: list[Progress] = field(default_factory=list)
+    progress: list[State] = field(default_factory=list)
     """How far each row is with the constraints, where there are any."""
-    just_met: set[int] = field(default_factory=set)
-    """The rows whose last token completed a required phrase."""
+    overdue: set[int] = field(default_factory=set)
+    """The rows that the model would have ended, had all that is required been in them."""
     told: int = 0
     """How many of its tokens were streamed."""
 
@@ -38,9 +42,9 @@ class Sentence:
 class Beams:
     """B sentences of N rows each. The place of a sentence is the same in every array here and in the decoder."""
 
-    def __init__(self, settings: SearchSettings, sentences: list[Sentence]) -> None:
+    def __init__(self, settings: SearchSettings, sentences: list[Sentence], text_of: TextOf | None = None) -> None:
         B, N = len(sentences), settings.rows
-        self.settings, self.sentences = settings, sentences
+        self.settings, self.sentences, self._text_of = settings, sentences, text_of
         self.lengths_B: Ints = np.zeros(B, dtype=np.int64)
         self.limits_B: Ints = np.array([sentence.request.limit for sentence in sentences], dtype=np.int64)
         self.scores_BN: Floats = np.zeros((B, N))
@@ -49,8 +53,8 @@ class Beams:
         self.tokens_BNT: Ints = np.zeros((B, N, 32), dtype=np.int64)
         self.coverage_BNS: Floats | None = None
         for sentence in sentences:
-            if sentence.constraints is not None:
-                sentence.progress = [sentence.constraints.start] * N
+            if sentence.request.constraints is not None:
+                sentence.progress = [sentence.request.constraints.start] * N
 
     @property
     def last_BN(self) -> Ints:
@@ -101,35 +105,29 @@ class Beams:
         self.scores_BN = scores_BN
         self.lengths_B = self.lengths_B + 1
         for place, sentence in enumerate(self.sentences):
-            if sentence.constraints is not None:
-                self._follow(sentence, sentence.constraints, parents_BN[place], words_BN[place], scores_BN[place])
+            if sentence.request.constraints is not None:
+                self._follow(sentence, parents_BN[place], words_BN[place], scores_BN[place])
 
-    def _follow(self, sentence: Sentence, rules: Constraints, parents_N: Ints, words_N: Ints, scores_N: Floats) -> None:
-        before = sentence.progress
-        sentence.progress, sentence.just_met = [], set()
+    def _follow(self, sentence: Sentence, parents_N: Ints, words_N: Ints, scores_N: Floats) -> None:
+        rules, before = sentence.request.constraints, sentence.progress
+        assert rules is not None
+        sentence.progress = []
+        sentence.overdue = {row for row, parent in enumerate(parents_N.tolist()) if parent in sentence.overdue}
         for row, parent in enumerate(parents_N.tolist()):
             after = rules.after(before[parent], int(words_N[row])) if scores_N[row] != DEAD else rules.start
             assert after is not None, "a forbidden phrase was let through"
             sentence.progress.append(after)
-            if after.met != before[parent].met and scores_N[row] != DEAD:
-                sentence.just_met.add(row)
 
-    def required_next(self, place: int, row: int) -> list[int]:
-        """Name the tokens that bring a row nearer to having all that is required in it."""
+    def distances_after(self, place: int, row: int, end: int) -> Ints:
+        """Return how many more tokens a row needs after each token (W,), more than there may be where it is in vain."""
         sentence = self.sentences[place]
-        return [] if sentence.constraints is None else sentence.constraints.next_tokens(sentence.progress[row])
-
-    def progress_after(self, place: int, row: int, word: int, end: int) -> int | None:
-        """Say how many required tokens a row has with this word; nothing if it then cannot have them all any more."""
-        sentence = self.sentences[place]
-        rules = sentence.constraints
+        rules, progress = sentence.request.constraints, sentence.progress[row]
         assert rules is not None
-        if word == end:
-            progress = sentence.progress[row]
-            return rules.tokens_met(progress) if rules.distance(progress) == 0 else None
-        after = rules.after(sentence.progress[row], word)
+        distances_W = rules.step(progress).distances_W
         left = int(self.limits_B[place] - self.lengths_B[place]) - 1  # for what comes after this word
-        return rules.tokens_met(after) if after is not None and rules.distance(after) <= left else None
+        distances_W = np.where(distances_W <= left, distances_W, UNREACHABLE)
+        distances_W[end] = 0 if rules.distance(progress) == 0 else UNREACHABLE
+        return distances_W
 
     def finish(self, place: int, group: int, row: int, log_probability: float) -> None:
         """Put what stands in a row among the finished, its end counted."""
@@ -140,8 +138,18 @@ class Beams:
             covered_S = np.minimum(self.coverage_BNS[place, row], 1.0)
             score += self.settings.coverage_penalty * float(np.log(covered_S[covered_S > 0.0]).sum())
         tokens = self.tokens_BNT[place, row, :length].tolist()
-        cut = length >= sentence.request.limit
-        sentence.finished[group].append(Hypothesis(tokens, score, log_probability, cut))
+        finished = sentence.finished[group]
+        found = Hypothesis(tokens, score, log_probability, cut=length >= sentence.request.limit)
+        if self._text_of is None or self.settings.sample:
+            finished.append(found)
+            return
+        # The same text split into other tokens is the same hypothesis: the best of them stands for all.
+        text = self._text_of(tokens)
+        same = [at for at, other in enumerate(finished) if self._text_of(other.tokens) == text]
+        if not same:
+            finished.append(found)
+        elif finished[same[0]].score < score:
+            finished[same[0]] = found
 
     def close_groups(self) -> list[int]:
         """End the groups that have all they need; give the places of the sentences that have no other left."""
@@ -158,11 +166,14 @@ class Beams:
         """Say whether a group has as many finished hypotheses as rows, or none that could still win."""
         settings = self.settings
         size = settings.rows // settings.groups
-        if settings.sample or len(finished) >= size:
+        rules = self.sentences[place].request.constraints
+        # Where something is required, what ends first is often what it was forced into: the others are waited for.
+        patient = rules is not None and rules.requires
+        if settings.sample or (len(finished) >= size and not patient):
             return not settings.sample
         wanted = min(settings.n_best, size)
         # No token makes log P higher, and no length divides it by more than the limit does.
-        length = int((self.lengths_B if settings.early_stop else self.limits_B)[place])
+        length = int((self.lengths_B if settings.early_stop or patient else self.limits_B)[place])
         bound = best / (length + 1) ** settings.length_penalty
         return len(finished) >= wanted and sorted(found.score for found in finished)[-wanted] >= bound
 
@@ -174,7 +185,7 @@ class Beams:
         if len(groups) == 1:
             return groups[0][: self.settings.n_best]
         by_rank = [h for rank in range(max(map(len, groups))) for h in _ranked(groups, rank)]
-        return _distinct(by_rank)[: self.settings.n_best]
+        return _distinct(by_rank, self._text_of or tuple)[: self.settings.n_best]
 
 
 def _together(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
@@ -188,10 +199,9 @@ def _ranked(groups: list[list[Hypothesis]], rank: int) -> list[Hypothesis]:
     return sorted((group[rank] for group in groups if rank < len(group)), key=lambda h: -h.score)
 
 
-def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """Leave out what another group has written too, unless there is nothing else to show."""
-    first: dict[tuple[int, ...], Hypothesis] = {}
+def _distinct(hypotheses: list[Hypothesis], text_of: TextOf) -> list[Hypothesis]:
+    """Leave out what another group has written too."""
+    first: dict[Hashable, Hypothesis] = {}
     for hypothesis in hypotheses:
-        first.setdefault(tuple(hypothesis.tokens), hypothesis)
-    again = [h for h in hypotheses if first[tuple(h.tokens)] is not h]
-    return [*first.values(), *again]
+        first.setdefault(text_of(hypothesis.tokens), hypothesis)
+    return list(first.values())

@@ -1,6 +1,5 @@
 """Which rows go on, with which words: by beam, under constraints, or at random."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from regard.search.beams import DEAD, Beams, Floats, Ints
 from regard.search.candidates import best_continuations
+from regard.search.phrases import UNREACHABLE
 
 
 @dataclass
@@ -51,7 +51,7 @@ def choose_by_beam(beams: Beams, logs_BNW: Tensor, end: int) -> Choice:
     """Take the best continuations of each group; what ends among the best is finished."""
     settings = beams.settings
     B, N, W = logs_BNW.shape
-    if N == 1 and all(sentence.constraints is None for sentence in beams.sentences):
+    if N == 1 and all(sentence.request.constraints is None for sentence in beams.sentences):
         return _choose_the_best(beams, logs_BNW, end)
     M = N // settings.groups
     choice = Choice.nothing(B, N)
@@ -68,7 +68,7 @@ def choose_by_beam(beams: Beams, logs_BNW: Tensor, end: int) -> Choice:
             candidates = candidates.apart_from(chosen_BX, settings.diversity)
         _choose_freely(beams, choice, group, candidates, end)
         for place, sentence in enumerate(beams.sentences):
-            if sentence.constraints is not None:
+            if sentence.request.constraints is not None:
                 _choose_under_constraints(beams, choice, place, group, candidates, logs_BNW[place], end)
     return choice
 
@@ -91,7 +91,7 @@ def _choose_freely(beams: Beams, choice: Choice, group: int, found: Candidates, 
     words_BK, scores_BK = found.words_BK[:, : 2 * M], found.scores_BK[:, : 2 * M]
     ends_BK = words_BK == end
     for place, rank in np.argwhere(ends_BK[:, :M] & (scores_BK[:, :M] != DEAD)).tolist():
-        if beams.sentences[place].constraints is None:
+        if beams.sentences[place].request.constraints is None:
             beams.finish(place, group, int(found.rows_BK[place, rank]), float(scores_BK[place, rank]))
     # The best M that do not end. Where there are fewer, the others count for nothing.
     onward_BM = np.argsort(ends_BK, axis=1, kind="stable")[:, :M]
@@ -108,18 +108,26 @@ def _choose_under_constraints(
     """Fill the choice for one group of a sentence that has constraints (after Post and Vilar, 2018)."""
     M = beams.settings.rows // beams.settings.groups
     first = group * M
+    rules, progress = beams.sentences[place].request.constraints, beams.sentences[place].progress
+    assert rules is not None
     onward: list[Onward] = []
     ended: list[tuple[float, int]] = []
-    rows = range(first, first + M)
-    for listed in (_with_required(beams, place, rows, found, logs_NW), _all_words(beams, place, rows, logs_NW)):
-        for row, word, score, rank in listed:
-            after = beams.progress_after(place, row, word, end)
-            if word == end and after is not None:
+    alive = [row for row in range(first, first + M) if beams.scores_BN[place, row] != DEAD]
+    distances = {row: beams.distances_after(place, row, end) for row in alive}
+    # Only where nothing likely goes on are all words looked at.
+    for likely in (True, False):
+        for (row, word), rank in _considered(beams, place, alive, found, logs_NW, likely=likely).items():
+            left = int(distances[row][word])
+            score = float(beams.scores_BN[place, row]) + float(logs_NW[row, word])
+            if left >= UNREACHABLE or score == DEAD:
+                continue
+            if word == end:
                 ended.append((score, row))
-            elif after is not None:
-                onward.append(Onward(after, rank, row, word, score))
+            else:
+                hanging = bool(rules.step(progress[row]).hanging_W[word])
+                onward.append(Onward(left, rank if rank is not None else score, row, word, score, hanging))
         if onward or ended:
-            break  # only where nothing likely goes on are all words looked at
+            break
     for score, row in sorted(ended, reverse=True)[:M]:
         beams.finish(place, group, row, score)
     choice.scores_BN[place, first : first + M] = DEAD
@@ -128,49 +136,53 @@ def _choose_under_constraints(
         choice.scores_BN[place, row] = chosen.score
 
 
-def _with_required(
-    beams: Beams, place: int, rows: range, found: Candidates, logs_NW: Tensor
-) -> list[tuple[int, int, float, float]]:
-    """Give the candidates of a sentence, and what its constraints ask for where that is not among them."""
-    columns = (found.rows_BK[place], found.words_BK[place], found.scores_BK[place], found.ranks_BK[place])
-    listed = {
-        (row, word): (row, word, score, rank)
-        for row, word, score, rank in zip(*(column.tolist() for column in columns), strict=True)
-        if score != DEAD
+def _considered(
+    beams: Beams, place: int, rows: list[int], found: Candidates, logs_NW: Tensor, *, likely: bool
+) -> dict[tuple[int, int], float | None]:
+    """Return the rows and words to choose from, with what they are ordered by if that is not their score.
+
+    Beside the best of all rows these are the best words of each row, for rows that have met more are worth less, and
+    the best words that bring what is required nearer.
+    """
+    columns = (found.rows_BK[place].tolist(), found.words_BK[place].tolist(), found.ranks_BK[place].tolist())
+    considered: dict[tuple[int, int], float | None] = {
+        (row, word): rank for row, word, rank in zip(*columns, strict=True) if row in rows
     }
+    rules, progress = beams.sentences[place].request.constraints, beams.sentences[place].progress
+    assert rules is not None
+    width = 1 + beams.settings.rows // beams.settings.groups
     for row in rows:
-        before = float(beams.scores_BN[place, row])
-        for word in beams.required_next(place, row) if before != DEAD else ():
-            score = before + float(logs_NW[row, word])
-            if score != DEAD:
-                listed.setdefault((row, word), (row, word, score, score))
-    return list(listed.values())
-
-
-def _all_words(beams: Beams, place: int, rows: range, logs_NW: Tensor) -> Iterator[tuple[int, int, float, float]]:
-    for row in rows:
-        for word, log in enumerate(logs_NW[row].tolist()):
-            score = float(beams.scores_BN[place, row]) + log
-            if score != DEAD:
-                yield row, word, score, score
+        logs_W = logs_NW[row]
+        words = logs_W.topk(min(width, len(logs_W))).indices if likely else logs_W.isfinite().nonzero()[:, 0]
+        helping = torch.from_numpy(rules.next_tokens(progress[row]))
+        helping = helping[logs_W[helping].topk(min(width, len(helping))).indices]
+        for word in (*words.tolist(), *helping.tolist()):
+            considered.setdefault((row, word), None)
+    return considered
 
 
 class Onward(NamedTuple):
     """A continuation of a sentence that has constraints."""
 
-    tokens_met: int
+    left: int
+    """How many tokens are needed, at the least, before it may end."""
     rank: float
     row: int
     word: int
     score: float
+    hanging: bool
+    """Whether a forbidden phrase has come unless its last word goes on."""
 
 
 def _spread(onward: list[Onward], count: int) -> list[Onward]:
     """Share rows among hypotheses that have met more and fewer of their constraints, so that some get on with them."""
     banks: dict[int, list[Onward]] = {}
+    hanging = 0
     for candidate in sorted(onward, key=lambda candidate: -candidate.rank):
-        banks.setdefault(candidate.tokens_met, []).append(candidate)
-    order = [banks[met] for met in sorted(banks, reverse=True)]
+        hanging += candidate.hanging
+        if not candidate.hanging or hanging <= count // 2:  # they may all come to nothing
+            banks.setdefault(candidate.left, []).append(candidate)
+    order = [banks[left] for left in sorted(banks)]
     chosen: list[Onward] = []
     while len(chosen) < count and any(order):
         for bank in order:  # one of each in turn, those that have met the most first
@@ -188,7 +200,7 @@ def choose_at_random(beams: Beams, logs_BNW: Tensor, end: int) -> Choice:
     for place, sentence in enumerate(beams.sentences):
         for row in np.flatnonzero(beams.scores_BN[place] != DEAD).tolist():
             weights_W: Floats = likely_BNW[place, row].softmax(-1).numpy()
-            if sentence.constraints is not None:
+            if sentence.request.constraints is not None:
                 weights_W = _fitting(beams, place, row, weights_W, logs_BNW[place, row], end)
             word = _drawn(weights_W, (settings.seed, sentence.request.seed, row, int(beams.lengths_B[place])))
             score = float(beams.scores_BN[place, row]) + float(logs_BNW[place, row, word])
@@ -216,17 +228,19 @@ def _likely(logs_BNW: Tensor, top_k: int, top_p: float, min_p: float) -> Tensor:
 
 def _fitting(beams: Beams, place: int, row: int, weights_W: Floats, logs_W: Tensor, end: int) -> Floats:
     """Shut out the words that leave no room for what is required; what is required comes when nothing else is left."""
-    fitting: list[int] = []
-    possible = np.flatnonzero(np.isfinite(logs_W.numpy())).tolist()
-    for words in (np.flatnonzero(weights_W).tolist(), beams.required_next(place, row), possible):
-        fitting = [word for word in words if beams.progress_after(place, row, word, end) is not None]
-        if fitting:
-            break
-    kept_W = np.zeros_like(weights_W)
-    kept_W[fitting] = weights_W[fitting]
-    if kept_W.sum() == 0.0:  # so unlikely that nothing is left of it
-        kept_W[fitting] = 1.0
-    return kept_W
+    sentence = beams.sentences[place]
+    rules = sentence.request.constraints
+    assert rules is not None
+    fits_W = beams.distances_after(place, row, end) < UNREACHABLE
+    helps_W = np.zeros_like(fits_W)
+    helps_W[rules.next_tokens(sentence.progress[row])] = True
+    possible_W = np.isfinite(logs_W.numpy())
+    for some_W in (weights_W > 0.0, helps_W, possible_W):
+        some_W &= fits_W & possible_W
+        if some_W.any():
+            kept_W: Floats = np.where(some_W, weights_W, 0.0)
+            return kept_W if kept_W.any() else some_W.astype(np.float64)  # so unlikely that nothing is left of it
+    return np.zeros_like(weights_W)
 
 
 def _drawn(weights_W: Floats, key: tuple[int, ...]) -> int:

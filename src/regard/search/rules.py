@@ -8,15 +8,16 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.search.beams import DEAD, Beams, Sentence
-from regard.search.constraints import NEVER, Constraints
+from regard.search.constraints import Constraints
+from regard.search.phrases import UNREACHABLE
 from regard.search.settings import Request, SearchSettings
 
 
 class Rules:
     """Bans on tokens. They are made after the model's probabilities, so that scores stay the model's own."""
 
-    def __init__(self, settings: SearchSettings, end: int, never: Sequence[int], joining_W: Tensor | None) -> None:
-        self._settings, self._end, self._joining_W = settings, end, joining_W
+    def __init__(self, settings: SearchSettings, end: int, never: Sequence[int]) -> None:
+        self._settings, self._end = settings, end
         self._never = torch.tensor(sorted({*never} - {end}), dtype=torch.int64)
 
     def apply(self, logs_BNW: Tensor, beams: Beams) -> None:
@@ -34,19 +35,31 @@ class Rules:
             prefix = sentence.request.prefix
             if prefix and beams.lengths_B[place] < len(prefix):
                 _leave_only(logs_BNW[place], prefix[beams.lengths_B[place]])
-            elif sentence.constraints is not None:
-                self._apply_constraints(logs_BNW[place], sentence, sentence.constraints)
+            elif sentence.request.constraints is not None:
+                self._apply_constraints(logs_BNW[place], sentence, sentence.request.constraints)
         if self._settings.no_repeat:
             self._ban_repeats(logs_BNW, beams)
 
     def _apply_constraints(self, logs_NW: Tensor, sentence: Sentence, rules: Constraints) -> None:
+        # A forbidden word may come as the beginning of a longer one: where other rows go on beside it, and only if the
+        # model itself then goes on with the word.
+        alone = self._settings.sample or self._settings.rows == self._settings.groups
         for row, progress in enumerate(sentence.progress):
-            logs_NW[row, rules.banned(progress)] = -torch.inf
+            step, best = rules.step(progress), int(logs_NW[row].argmax())
+            banned_W, helps_W = step.distances_W >= UNREACHABLE, step.distances_W < rules.distance(progress)
             if rules.distance(progress) > 0:
-                logs_NW[row, self._end] = -torch.inf
-            if self._joining_W is not None and row in sentence.just_met:
-                # The word that was required would become a part of a longer one.
-                logs_NW[row].masked_fill_(self._joining_W, -torch.inf)
+                if best == self._end:
+                    sentence.overdue.add(row)
+                banned_W[self._end] = True
+            if row in sentence.overdue and not torch.isneginf(logs_NW[row, self._end]):
+                # The model has come to its end. What is required may still come; nothing else makes it longer.
+                banned_W = ~helps_W
+                banned_W[self._end] = rules.distance(progress) > 0
+            if alone:
+                banned_W |= step.hanging_W & ~helps_W
+            elif rules.is_hanging(progress) and banned_W[best]:
+                banned_W[:] = True
+            logs_NW[row].masked_fill_(torch.from_numpy(banned_W), -torch.inf)
 
     def _ban_repeats(self, logs_BNW: Tensor, beams: Beams) -> None:
         size = self._settings.no_repeat
@@ -59,26 +72,24 @@ class Rules:
                 beginning = tokens[length - size + 1 :]
                 starts = range(length - size + 1)
                 repeated = {tokens[at + size - 1] for at in starts if tokens[at : at + size - 1] == beginning}
-                if sentence.constraints is not None:  # what is required may come again
-                    repeated -= set(sentence.constraints.next_tokens(sentence.progress[row]))
+                if (rules := sentence.request.constraints) is not None:  # what is required may come again
+                    repeated -= set(rules.next_tokens(sentence.progress[row]).tolist())
                 before_W = logs_BNW[place, row].clone()
                 logs_BNW[place, row, list(repeated)] = -torch.inf
                 if bool(logs_BNW[place, row].amax() == -torch.inf):  # better a repetition than nothing at all
                     logs_BNW[place, row] = before_W
 
 
-def constraints_of(request: Request, settings: SearchSettings, end: int) -> Constraints | None:
-    """Give the automaton of a request's constraints, or refuse what no sentence could meet."""
+def check_request(request: Request, settings: SearchSettings) -> None:
+    """Raise an `InputError` for what no hypothesis could meet."""
     if request.limit < max(len(request.prefix), settings.min_length):
         raise InputError(
             f"a limit of {request.limit} tokens leaves no room for a prefix of {len(request.prefix)} "
             f"and a least length of {settings.min_length}"
         )
-    if not request.required and not request.forbidden:
-        return None
-    if any(not phrase or end in phrase for phrase in (*request.required, *request.forbidden)):
-        raise InputError("a constraint is empty, or has the end of a sentence in it")
-    rules = Constraints(request.required, request.forbidden)
+    rules = request.constraints
+    if rules is None:
+        return
     progress = rules.start
     for token in request.prefix:
         after = rules.after(progress, token)
@@ -86,13 +97,12 @@ def constraints_of(request: Request, settings: SearchSettings, end: int) -> Cons
             raise InputError("what the sentence must start with has a forbidden word in it")
         progress = after
     needed = rules.distance(progress)
-    if needed >= NEVER:
+    if needed >= UNREACHABLE:
         raise InputError("the required words cannot come without a forbidden one")
     if len(request.prefix) + needed > request.limit:
         raise InputError(
             f"what is required takes {len(request.prefix) + needed} tokens; there is room for {request.limit}"
         )
-    return rules
 
 
 def _leave_only(logs_NW: Tensor, token: int) -> None:

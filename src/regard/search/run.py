@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import ModelError
-from regard.search.beams import DEAD, Beams, Ints
+from regard.search.beams import DEAD, Beams, Ints, TextOf
 from regard.search.candidates import log_probabilities
 from regard.search.choosing import choose_at_random, choose_by_beam
 from regard.search.rules import Rules
@@ -63,20 +63,20 @@ def search(
     *,
     end: int,
     never: Sequence[int] = (),
-    joining_W: Tensor | None = None,
+    text_of: TextOf | None = None,
     stream: bool = False,
 ) -> Iterator[Event]:
     """Give the best hypotheses of each request as soon as they are there; with `stream`, tokens as they settle.
 
-    `never` are tokens that may not come; `joining_W` says which go on with the word before them.
+    `never` are tokens that may not come; with `text_of`, hypotheses that spell the same count once.
     """
-    rules = Rules(settings, end, never, joining_W)
-    beams = Beams(settings, [])
+    rules = Rules(settings, end, never)
+    beams = Beams(settings, [], text_of)
     while (coming := waiting.take(beams.sentences)) or beams.sentences:
         if waiting.closed:
             return
         if coming:
-            fresh = Beams(settings, coming)
+            fresh = Beams(settings, coming, text_of)
             logits_BW = decoder.admit([sentence.number for sentence in coming])
             # All rows of a sentence have the same past so far, and so the same logits.
             logs_BNW = log_probabilities(logits_BW)[:, None]

@@ -7,13 +7,12 @@ from pydantic import Field
 
 from regard.configs import Config
 from regard.errors import InputError
+from regard.search.constraints import Constraints
 
 Size = Annotated[int, Field(ge=1, le=10_000, strict=True)]
 Count = Annotated[int, Field(ge=0, strict=True)]
 LengthPenalty = Annotated[float, Field(ge=0.0, le=10.0, strict=True)]
 NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-
-Phrase = tuple[int, ...]
 
 
 class SearchSettings(Config):
@@ -74,12 +73,10 @@ class Request:
 
     limit: int
     """How many tokens it may have, its end not counted."""
-    prefix: Phrase = ()
+    prefix: tuple[int, ...] = ()
     """What it starts with."""
-    required: tuple[Phrase, ...] = ()
-    """What must come in it, each apart from the others."""
-    forbidden: tuple[Phrase, ...] = ()
-    """What must not."""
+    constraints: Constraints | None = None
+    """What must and must not come in it."""
     seed: int = 0
     """Its own part of the seed for draws at random."""
 

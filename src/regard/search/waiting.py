@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 
 from regard.search.beams import Sentence
-from regard.search.rules import constraints_of
+from regard.search.rules import check_request
 from regard.search.settings import Request, SearchSettings
 
 _FEW = 16  # sentences; fewer are not worth an encoding of their own
@@ -17,7 +17,6 @@ class Waiting:
         self,
         requests: Sequence[Request],
         settings: SearchSettings,
-        end: int,
         *,
         slots: Callable[[int], int] = lambda number: 32,
         searches: int = 1,
@@ -28,14 +27,10 @@ class Waiting:
         """
         self._searches = searches
         share = self._share(len(requests))
+        for request in requests:
+            check_request(request, settings)
         self._sentences = [
-            Sentence(
-                number,
-                request,
-                constraints_of(request, settings, end),
-                [[] for _ in range(settings.groups)],
-                max(1, min(share, slots(number))),
-            )
+            Sentence(number, request, [[] for _ in range(settings.groups)], max(1, min(share, slots(number))))
             for number, request in enumerate(requests)
         ][::-1]
         self._lock = Lock()

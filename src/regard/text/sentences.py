@@ -6,8 +6,23 @@ from collections.abc import Callable
 Piece = tuple[str, str]
 """A part of a text, and the space that comes after it."""
 
-# An end of a sentence, closing quotes and brackets with it; then a space, or nothing where a script has no spaces.
-_END = re.compile(r"(?:(?<![.!?…])[.!?…]++[\"'”’»›“)\]]*+(?=\s)|[。！？｡]++[」』）]*+)\s*+|\n\s*+")
+_BREAK = "[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
+_MARKUP = r"</?\w[^<>]{0,200}>"
+# An end of a sentence, closing quotes and brackets with it; then a space or markup, or nothing where a script has no
+# spaces; or an end of a line.
+_END = re.compile(
+    rf"(?:(?<![.!?…])[.!?…]++[\"'”’»›“)\]]*+(?=\s|{_MARKUP})|[。！？｡]++[」』）]*+)\s*+|(?P<line>{_BREAK}\s*+)"
+)
+_MARKUP_HERE = re.compile(_MARKUP)
+# Thai, Lao, Burmese, Khmer, kana and the characters of Chinese: words are written without spaces between them.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_LONGEST_WORD = 120
+_NO_WORD = re.compile(rf"(?:(?![{_UNSPACED}])[^\s,;.!?…]){{{_LONGEST_WORD + 1},}}+")
+_UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
+_INVISIBLE = {
+    0x200B: " ",
+    **dict.fromkeys(map(ord, "\u00ad\u2060\ufeff")),
+}  # a space of no width; soft hyphens, joiners
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:[^\W\d_]|\d{1,3}|Mr|Mrs|Ms|Dr|Prof|St|No|Nr|vs|etc|e\.g|i\.e|ca|bzw|usw|Hr|Fr|Str|z\.\s?B|d\.\s?h|u\.\s?a)\.$",
     re.IGNORECASE,
@@ -30,7 +45,7 @@ def split_sentences(text: str) -> list[Piece]:
         pieces.append(("", text[:start]))
     for match in _END.finditer(text, start):
         before = text[max(start, match.start() - 20) : match.end()].rstrip()
-        if not before or _goes_on(before, text[match.end() : match.end() + 1]):
+        if not before or (not match["line"] and _goes_on(before, text[match.end() : match.end() + 1])):
             continue
         sentence = text[start : match.end()].rstrip()
         pieces.append((sentence, text[start + len(sentence) : match.end()]))
@@ -44,6 +59,63 @@ def split_sentences(text: str) -> list[Piece]:
 def _goes_on(sentence: str, following: str) -> bool:
     """Say whether what looks like an end is none: an abbreviation, or a word in lower case after it."""
     return bool(following and following.islower()) or _ABBREVIATION.search(sentence[-10:]) is not None
+
+
+def split_opaque(sentence: str) -> list[Piece]:
+    """Split off what is not to be translated: markup around a sentence, and runs that are too long to be words.
+
+    >>> split_opaque("</s> Why? <br>")
+    [('</s>', ' '), ('Why?', ' '), ('<br>', '')]
+
+    `is_opaque` tells the pieces that are to be copied.
+    """
+    start, stop = 0, len(sentence)
+    spans = []
+    while match := _MARKUP_HERE.match(sentence, start):
+        spans.append(match.span())
+        start = len(sentence) - len(sentence[match.end() :].lstrip())
+    while sentence.endswith(">", start, stop) and (opening := sentence.rfind("<", start, stop)) >= start:
+        if not _MARKUP_HERE.fullmatch(sentence, opening, stop):
+            break
+        spans.append((opening, stop))
+        stop = len(sentence[:opening].rstrip())
+    spans += [match.span() for match in _NO_WORD.finditer(sentence, start, stop)]
+    pieces: list[Piece] = []
+    done = 0
+    for first, last in (*sorted(spans), (len(sentence), len(sentence))):
+        _append(pieces, sentence[done:first])
+        _append(pieces, sentence[first:last])
+        done = last
+    return pieces
+
+
+def _append(pieces: list[Piece], part: str) -> None:
+    """Add a part of a text to its pieces; the space before it belongs to the piece before it."""
+    bare = part.strip()
+    before, _, after = part.partition(bare) if bare else (part, "", "")
+    if pieces:
+        pieces[-1] = pieces[-1][0], pieces[-1][1] + before
+    if bare:
+        pieces.append((bare, after))
+
+
+def is_opaque(piece: str) -> bool:
+    """Whether a piece is to be copied: markup, or a run that is too long to be a word."""
+    return _MARKUP_HERE.fullmatch(piece) is not None or _NO_WORD.fullmatch(piece) is not None
+
+
+def is_unspaced(char: str) -> bool:
+    """Whether a character is of a script that has no spaces between words."""
+    return _UNSPACED_CHARACTER.match(char) is not None
+
+
+def with_plain_spaces(text: str) -> str:
+    """Return a text as corpora have it: single spaces for white space of any kind, nothing invisible.
+
+    >>> with_plain_spaces("a\\u00a0b\\tc")
+    'a b c'
+    """
+    return " ".join(text.translate(_INVISIBLE).split())
 
 
 def fitting_pieces(text: str, fits: Callable[[str], bool]) -> list[Piece]:

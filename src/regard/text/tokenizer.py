@@ -95,10 +95,19 @@ class Tokenizer:
         """The special tokens that someone added, such as one for each target language."""
         return [token for token in map(self.token, self.special) if token not in SPECIAL]
 
-    def joins(self, number: int) -> bool:
-        """Say whether a token goes on with the word before it: it starts with a letter, a digit or a byte."""
+    def spelled(self, number: int) -> str | int:
+        """Return what a token adds to a text: characters, or a byte of one.
+
+        >>> tokenizer = Tokenizer.train(["so it goes"], vocab_size=370)
+        >>> [tokenizer.spelled(number) for number in tokenizer.encode("so ☀")]
+        [' so', ' ', 226, 152, 128]
+        """
         token = self.token(number)
-        return number not in self._special and (token in _BYTE_SET or token[:1].isalnum())
+        if number in self._special:
+            return ""
+        if self.kind == "words":
+            return token.removesuffix("@@") if token.endswith("@@") else f"{token} "
+        return int(token[3:5], 16) if token in _BYTE_SET else token.replace(SPACE, " ")
 
     def has_words(self, numbers: Sequence[int]) -> bool:
         """Say whether there is a letter among the pieces, other than those that are spelled in bytes."""

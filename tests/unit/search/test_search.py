@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.errors import ConfigError, InputError, ModelError
-from regard.search import Finished, Request, SearchSettings, Settled, Waiting, search
+from regard.search import Constraints, Finished, Request, SearchSettings, Settled, Waiting, search
 from tests.unit.search.toy import END, START, Toy, log_probability, logits, run, texts
 
 
@@ -102,12 +102,15 @@ def contains(tokens: list[int], phrase: tuple[int, ...]) -> bool:
     return any(tuple(tokens[at : at + len(phrase)]) == phrase for at in range(len(tokens)))
 
 
-def can_be_met(request: Request, least: int) -> bool:
+Phrases = tuple[tuple[int, ...], ...]
+
+
+def can_be_met(request: Request, required: Phrases, forbidden: Phrases, least: int) -> bool:
     """Whether any sequence at all does what is asked for."""
     room = range(max(least, len(request.prefix)), request.limit + 1)
     return any(
-        all(contains([*request.prefix, *rest], phrase) for phrase in request.required)
-        and not any(contains([*request.prefix, *rest], phrase) for phrase in request.forbidden)
+        all(contains([*request.prefix, *rest], phrase) for phrase in required)
+        and not any(contains([*request.prefix, *rest], phrase) for phrase in forbidden)
         for length in room
         for rest in product(range(2, 7), repeat=length - len(request.prefix))
     )
@@ -119,20 +122,21 @@ def can_be_met(request: Request, least: int) -> bool:
 )
 def test_constraints_are_met_whenever_they_can_be(
     wanted: SearchSettings,
-    required: tuple[tuple[int, ...], ...],
-    forbidden: tuple[tuple[int, ...], ...],
+    required: Phrases,
+    forbidden: Phrases,
     prefix: tuple[int, ...],
     limit: int,
     data: st.DataObject,
 ) -> None:
-    request = Request(limit, prefix, required, forbidden)
+    rules = Constraints.of_tokens(7, required, forbidden) if required or forbidden else None
+    request = Request(limit, prefix, rules)
     sentence = data.draw(st.integers(0, 99))
     try:
         _, (*_, constrained) = 0, run([5, sentence], [Request(4), request], wanted, vocabulary=7)
     except InputError:
         # Phrases may overlap, which the search does not try: it asks for room for each of them apart.
         overlap = sum(map(len, required)) + len(prefix) > limit or bool(forbidden)
-        assert overlap or not can_be_met(request, wanted.min_length)
+        assert overlap or not can_be_met(request, required, forbidden, wanted.min_length)
         return
     assert constrained
     for hypothesis in constrained:
@@ -191,7 +195,7 @@ def test_draws_follow_the_model() -> None:
 def test_tokens_are_told_as_they_settle(beam: int) -> None:
     told: dict[int, list[int]] = {}
     wanted = SearchSettings(beam=beam)
-    waiting = Waiting([Request(8)] * 9, wanted, END)
+    waiting = Waiting([Request(8)] * 9, wanted)
     for event in search(Toy(range(9), beam), waiting, wanted, end=END, stream=True):
         if isinstance(event, Settled):
             told.setdefault(event.number, []).extend(event.tokens)
@@ -209,7 +213,7 @@ def test_stopping_early_takes_fewer_steps_and_loses_little() -> None:
     for early in (False, True):
         settings = SearchSettings(beam=4, early_stop=early)
         decoder = Counted(sentences, settings.rows)
-        waiting = Waiting(requests, settings, END, slots=lambda number: 1)
+        waiting = Waiting(requests, settings, slots=lambda number: 1)
         events = search(decoder, waiting, settings, end=END, never=[START])
         found = [event.hypotheses[0].score for event in events if isinstance(event, Finished)]
         steps[early], scores[early] = decoder.steps, found
@@ -249,15 +253,37 @@ def test_settings_that_make_no_sense_are_refused(change: dict[str, int], says: s
     ("request_", "says"),
     [
         (Request(2, (3, 3, 3)), "leaves no room for a prefix of 3"),
-        (Request(3, required=((2, 3), (4, 2))), "takes 4 tokens; there is room for 3"),
-        (Request(9, required=((2, 3),), forbidden=((3,),)), "cannot come without a forbidden one"),
-        (Request(9, prefix=(2,), forbidden=((2,),)), "must start with has a forbidden word"),
-        (Request(9, required=((),)), "is empty"),
+        (Request(3, (), Constraints.of_tokens(5, [(2, 3), (4, 2)])), "takes 4 tokens; there is room for 3"),
+        (Request(9, (), Constraints.of_tokens(5, [(2, 3)], [(3,)])), "cannot come without a forbidden one"),
+        (Request(9, (2,), Constraints.of_tokens(5, (), [(2,)])), "must start with has a forbidden word"),
     ],
 )
 def test_what_cannot_be_met_is_refused(request_: Request, says: str) -> None:
     with pytest.raises(InputError, match=says):
         run([1], [request_], SearchSettings())
+
+
+def test_no_two_of_the_best_spell_the_same() -> None:
+    def text_of(tokens: list[int]) -> str:
+        return "".join("abab"[token - 2] for token in tokens)  # 2 and 4 are spelled alike, and so are 3 and 5
+
+    decoder = Toy([7], 6, 6)
+    wanted = SearchSettings(beam=6, n_best=6)
+    waiting = Waiting([Request(4)], wanted)
+    events = list(search(decoder, waiting, wanted, end=END, never=[START], text_of=text_of))
+    (found,) = [event.hypotheses for event in events if isinstance(event, Finished)]
+    assert len({text_of(hypothesis.tokens) for hypothesis in found}) == len(found) == 6
+
+
+def test_what_is_required_does_not_make_a_hypothesis_go_on_beyond_its_end() -> None:
+    for sentence in range(30):
+        (plain,) = run([sentence], [Request(30)], SearchSettings(beam=1), vocabulary=7)
+        rules = Constraints.of_tokens(7, [(6,)])
+        (found,) = run([sentence], [Request(30, (), rules)], SearchSettings(beam=1), vocabulary=7)
+        tokens = found[0].tokens
+        assert 6 in tokens
+        if 6 not in plain[0].tokens and tokens[: len(plain[0].tokens)] == plain[0].tokens:
+            assert tokens == [*plain[0].tokens, 6]
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -268,4 +294,4 @@ def test_what_is_not_a_number_ends_the_search(beam: int) -> None:
 
     settings = SearchSettings(beam=beam)
     with pytest.raises(ModelError, match="not numbers"):
-        list(search(Broken([1], beam), Waiting([Request(5)], settings, END), settings, end=END))
+        list(search(Broken([1], beam), Waiting([Request(5)], settings), settings, end=END))

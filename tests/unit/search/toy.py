@@ -76,7 +76,7 @@ def run(
 ) -> list[list[Hypothesis]]:
     """Search for all sentences; the start is never written."""
     decoder = Toy(sentences, settings.rows, vocabulary)
-    waiting = Waiting(requests, settings, END, slots=lambda number: slots)
+    waiting = Waiting(requests, settings, slots=lambda number: slots)
     events = search(decoder, waiting, settings, end=END, never=[START])
     found = {event.number: event.hypotheses for event in events if isinstance(event, Finished)}
     return [found[number] for number in range(len(sentences))]

@@ -33,10 +33,8 @@ class ModelError(RegardError):
     exit_code = 4
 
 
-class WriteError(RegardError):
-    """A file or directory that cannot be written; what was there before is left as it was."""
-
-    exit_code = 4
+class WriteError(ModelError):
+    """A model, a checkpoint or another file that cannot be written; what was there before is left as it was."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} cannot be written: {reason}")

@@ -44,7 +44,6 @@ def read_model_directory(path: Path) -> tuple[TransformerConfig, dict[str, Tenso
     """Read configuration and weights, each checked for being what this format says."""
     if not path.is_dir():
         raise ModelError(f"{path} is {'a file' if path.exists() else 'missing'}; a model is a directory")
-    _check_finished(path)
     return read_config(path / CONFIG_FILE), read_weights(path / WEIGHTS_FILE)
 
 
@@ -64,6 +63,7 @@ def _check_finished(path: Path) -> None:
 
 def read_config(path: Path) -> TransformerConfig:
     """Read the description of a model."""
+    _check_finished(path.parent)
     content = read_json(path)
     if "format" not in content:
         hint = ""

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -61,9 +61,10 @@ class PartialFile:
 
     def add(self, text: str, lines: int) -> None:
         """Write what so many lines have become; after a stop it counts as done."""
-        self._file.write(text.encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with writing(Path(self._file.name)):
+            self._file.write(text.encode())
+            self._file.flush()
+            os.fsync(self._file.fileno())
         self.done += lines
         content = {"job": self._job, "lines": self.done, "bytes": self._file.tell()}
         with replaced_file(self._state) as fresh:
@@ -82,13 +83,19 @@ def resumable(output: Path, job: dict[str, Any]) -> Iterator[PartialFile]:
     done, size = _done(partial, state, job)
     if not done:
         state.unlink(missing_ok=True)
-    with writing(output), directory_made(output.parent):
+    with directory_made(output.parent):
+        with writing(partial):
+            file = partial.open("r+b" if done else "wb")
+            file.truncate(size)
+            file.seek(size)
         try:
-            with partial.open("r+b" if done else "wb") as file:
-                file.truncate(size)
-                file.seek(size)
+            try:
                 yield PartialFile(file, state, job, done)
-            partial.replace(output)
+            finally:
+                with suppress(OSError):  # what was added is on the disk, or was reported
+                    file.close()
+            with writing(output):
+                partial.replace(output)
         except BaseException:
             if not state.exists():  # not a line is done
                 partial.unlink(missing_ok=True)

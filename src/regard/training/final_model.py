@@ -12,7 +12,7 @@ class FinalModel:
     """Weights, where they come from, and how they validate."""
 
     origin: str
-    """In words: the mean of 3 snapshots, of steps 5, 10, 14."""
+    """In words, what the weights are: the mean of 3 snapshots, of steps 5, 10, 14."""
     weights: Tensors
     judgement: Judgement | None = None
 

@@ -150,7 +150,7 @@ class Trainer:
         """
         if bad := self._progress.bad_steps:
             self._listener.tell(f"left out at the end, for their losses or gradients were not finite: {bad} steps")
-        last = FinalModel(f"the weights of step {self.step:,}", self._learner.whole_weights())
+        last = FinalModel(f"the last ones, of step {self.step:,}", self._learner.whole_weights())
         running = self._learner.whole_weights(running=True) if self._run.averaging.kind == "running" else None
         if not self._processes.first:
             return None
@@ -160,7 +160,7 @@ class Trainer:
             pair = (model, last) if running is not None else (last, model)
             model, comparison = better_of(*pair, self._judged)
         self._write(model)
-        self._listener.tell(f"the model is {model.text}{comparison}")
+        self._listener.tell(f"the model's weights are {model.text}{comparison}")
         if model.judgement is not None:
             self._metrics.ended(self.step, model.origin, model.judgement)
         return model
@@ -168,7 +168,7 @@ class Trainer:
     def _average(self, running: Tensors | None) -> FinalModel | None:
         averaging = self._run.averaging
         if running is not None:
-            return FinalModel("the running mean of the weights", running)
+            return FinalModel("their running mean over all steps", running)
         if averaging.kind == "none":
             return None
         count = min(averaging.count, len(step_directories(self._out / SNAPSHOTS)))

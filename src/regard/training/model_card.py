@@ -32,7 +32,7 @@ def _card(out: Path, run: Run, model: FinalModel) -> str:
         last = steps[-1]
         lines += ["", "## Training", ""]
         lines.append(f"{last['step']:,} steps, {last['epoch']:.1f} epochs, {last['seconds'] / 60:.1f} minutes.")
-    lines += ["", f"This model is {model.origin}."]
+    lines += ["", f"Its weights are {model.origin}."]
     if (found := model.judgement) is not None:
         score = found.score
         scored = "" if score is None else f", {run.validation.metric} {score.value:.2f} (`{score.signature}`)"

@@ -101,9 +101,9 @@ class Metrics:
         """Write a validation."""
         self._write({"kind": "validation", "step": step, **_numbers(judgement)})
 
-    def ended(self, step: int, model: str, judgement: Judgement) -> None:
-        """Write the validation of the model that the run ends with, and what that model is."""
-        self._write({"kind": "final", "step": step, "model": model, **_numbers(judgement)})
+    def ended(self, step: int, weights: str, judgement: Judgement) -> None:
+        """Write the validation of the model that the run ends with, and what its weights are."""
+        self._write({"kind": "final", "step": step, "weights": weights, **_numbers(judgement)})
 
     def _write(self, content: dict[str, Any]) -> None:
         with writing(self._path), self._path.open("a", encoding="utf-8") as file:

@@ -1,12 +1,19 @@
 """Configurations are data: frozen, checked when made, unknown keys refused with the nearest known one."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from regard.errors import ConfigError, InputError
+
+_nested: ContextVar[bool] = ContextVar("_nested", default=False)
+"""Whether a configuration is validated as a part of another, which knows the key that it is under."""
 
 
 class Config(BaseModel):
@@ -14,32 +21,99 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    suggestions: ClassVar[Mapping[str, str]] = {}
+    """Keys that other libraries have, each with the field that it is here, or a few words where there is none."""
+
     @model_validator(mode="wrap")
     @classmethod
     def _in_one_sentence(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        outermost = not _nested.get()
         try:
-            made = handler(data)
-            made.check()
+            with _nesting(True):
+                made = handler(data)
+            with _nesting(False):  # what is made in there stands by itself
+                made.check()
         except ValidationError as error:
-            problems = "; ".join(_sentence(cls, detail) for detail in error.errors())
-            raise ConfigError(f"{cls.__name__}: {problems}") from None
+            problems = _problems(cls, error)
+            if outermost:
+                raise ConfigError("; ".join(map(str, problems))) from None
+            raise _PartError(problems) from None
         except InputError as error:
-            raise ConfigError(f"{cls.__name__}: {error}") from None
+            if outermost:
+                raise ConfigError(str(error)) from None
+            raise
         return made
 
     def check(self) -> None:
         """Raise an `InputError` where fields do not fit together."""
 
 
-def _sentence(cls: type[BaseModel], detail: ErrorDetails) -> str:
-    key = _short(".".join(str(part) for part in detail["loc"])) or "all of it"
+@contextmanager
+def _nesting(nested: bool) -> Iterator[None]:
+    token = _nested.set(nested)
+    try:
+        yield
+    finally:
+        _nested.reset(token)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What is wrong with the value of a key."""
+
+    keys: tuple[int | str, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return f"{_short('.'.join(map(str, self.keys))) or 'all of it'} {self.text}"
+
+
+class _PartError(ValueError):
+    """What is wrong with a part of a configuration, on the way to where its key is known."""
+
+    def __init__(self, problems: list[_Problem]) -> None:
+        super().__init__()
+        self.problems = problems
+
+
+def _problems(cls: type[Config], error: ValidationError) -> list[_Problem]:
+    details = error.errors()
+    # A list is called too short when its only entry is wrong: the entry is what to report.
+    places = [detail["loc"] for detail in details]
+    inner = [
+        detail
+        for detail in details
+        if not any(len(place) > len(detail["loc"]) and place[: len(detail["loc"])] == detail["loc"] for place in places)
+    ]
+    return [problem for detail in inner for problem in _problems_of(cls, detail)]
+
+
+def _problems_of(cls: type[Config], detail: ErrorDetails) -> list[_Problem]:
+    keys = detail["loc"]
     match detail["type"]:
         case "extra_forbidden":
-            near = get_close_matches(key, cls.model_fields, n=1)
-            return f"{key} is not a key it knows" + (f"; did you mean {near[0]}?" if near else "")
+            return [_Problem(keys, f"is not a key it knows{_suggestion(cls, str(keys[-1]))}")]
         case "missing":
-            return f"{key} is missing"
-    return f"{key} is {_short(repr(detail['input']))}; {detail['msg'][0].lower()}{detail['msg'][1:]}"
+            return [_Problem(keys, "is missing")]
+        case "model_type":
+            return [_Problem(keys, f"is {_short(repr(detail['input']))}; keys with values were expected")]
+        case "value_error":
+            error = detail["ctx"]["error"]
+            if len(keys) > 1 and isinstance(keys[-2], int):
+                keys = keys[:-1]  # pydantic names the kind of an entry behind its number
+            if isinstance(error, _PartError):
+                return [_Problem((*keys, *problem.keys), problem.text) for problem in error.problems]
+            if isinstance(error, InputError):
+                return [_Problem((*keys[:-1], f"{keys[-1]}:"), str(error))]
+    return [_Problem(keys, f"is {_short(repr(detail['input']))}; {detail['msg'][0].lower()}{detail['msg'][1:]}")]
+
+
+def _suggestion(cls: type[Config], key: str) -> str:
+    known = cls.suggestions.get(key, "")
+    if known and known not in cls.model_fields:
+        return f"; {known}"
+    near = [known] if known else get_close_matches(key, cls.model_fields, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _short(text: str) -> str:

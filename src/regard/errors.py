@@ -1,5 +1,7 @@
 """What can go wrong, in a few kinds. Each message is one sentence: what, what was got, what was expected."""
 
+from pathlib import Path
+
 
 class RegardError(Exception):
     """Anything that regard reports about its input; the command line prints it without a traceback."""
@@ -31,17 +33,26 @@ class ModelError(RegardError):
     exit_code = 4
 
 
-class NoSpaceError(RegardError):
-    """A disk that is full; what was there before is left as it was."""
+class WriteError(ModelError):
+    """A model, a checkpoint or another file that cannot be written; what was there before is left as it was."""
 
-    exit_code = 4
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} cannot be written: {reason}")
+        self.path, self.reason = path, reason
+
+
+class NoSpaceError(WriteError):
+    """A disk that is full."""
 
 
 class StoppedError(RegardError):
-    """Training that a signal ended; its state was saved."""
+    """Training that a signal ended: after a step, with its state saved, or before the first (`step` is None)."""
 
-    def __init__(self, signal: int, step: int) -> None:
-        super().__init__(f"stopped by signal {signal} after step {step:,}; the same command goes on from here")
+    def __init__(self, signal: int, step: int | None) -> None:
+        when = "before training began; nothing was written"
+        if step is not None:
+            when = f"after step {step:,}; the same command goes on from here"
+        super().__init__(f"stopped by signal {signal} {when}")
         self.exit_code = 128 + signal
 
 

@@ -3,16 +3,17 @@
 import errno
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
-from regard.errors import ModelError, NoSpaceError
+from regard.errors import ModelError, NoSpaceError, WriteError
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -54,18 +55,46 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 @contextmanager
+def writing(path: Path, beside: Path | None = None) -> Iterator[None]:
+    """Write `path` in this block, perhaps under the name `beside`; what fails is a `WriteError` that names `path`."""
+    try:
+        yield
+    except WriteError as error:
+        if beside is not None and error.path.is_relative_to(beside):
+            raise type(error)(path / error.path.relative_to(beside), error.reason) from None
+        raise
+    except (OSError, SafetensorError) as error:
+        raise WriteError(path, _reason(error)) from None
+
+
+@contextmanager
+def directory_made(path: Path) -> Iterator[None]:
+    """Make a directory and its parents; those that were not there are removed if this block fails, unless in use."""
+    missing = [parent for parent in (path, *path.parents) if not parent.exists()]
+    try:
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for parent in missing:
+            with suppress(OSError):  # it holds something
+                parent.rmdir()
+        raise
+
+
+@contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
     """Yield a path beside `path` to write to; it takes the place of `path` once the block has ended well."""
-    path = path.absolute()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.writing-{os.getpid()}")
-    try:
-        yield beside
-        _finish(beside)
-        beside.replace(path)
-        _flush_to_disk(path.parent)
-    finally:
-        beside.unlink(missing_ok=True)
+    final = path.absolute()
+    beside = final.with_name(f".{path.name}.writing-{os.getpid()}")
+    with writing(path, beside), directory_made(final.parent):
+        try:
+            yield beside
+            _finish(beside)
+            beside.replace(final)
+            _flush_to_disk(final.parent)
+        finally:
+            beside.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -75,55 +104,68 @@ def replaced_files(directory: Path, *, last: str) -> Iterator[Path]:
     Every file is whole and on the disk before the first one is put in its place, and `last` comes last: without it the
     directory counts as incomplete. Other files in `directory` are left alone.
     """
-    directory = directory.resolve()
-    made = not directory.exists()
-    directory.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=".writing-", dir=directory))
-    try:
-        yield beside
-        written = sorted(beside.iterdir(), key=lambda file: file.name == last)
-        for file in written:
-            _finish(file)
-        for file in written:
-            file.replace(directory / file.name)
-        made = False
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-        if made:
-            directory.rmdir()
-    _flush_to_disk(directory)
+    final = directory.resolve()
+    with writing(directory), directory_made(final):
+        beside = Path(tempfile.mkdtemp(prefix=".writing-", dir=final))
+        try:
+            yield beside
+            written = sorted(beside.iterdir(), key=lambda file: file.name == last)
+            for file in written:
+                _finish(file)
+            for file in written:
+                file.replace(final / file.name)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+        _flush_to_disk(final)
 
 
 @contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
     """Yield a directory that becomes `path`, which is not there yet, once the block has ended well."""
-    path = path.resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.writing-", dir=path.parent))
-    try:
-        yield beside
-        for file in beside.iterdir():
-            _finish(file)
-        _finish(beside)
-        beside.rename(path)
-        _flush_to_disk(path.parent)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    final = path.resolve()
+    with writing(path), directory_made(final.parent):
+        beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.writing-", dir=final.parent))
+        try:
+            with writing(path, beside):
+                yield beside
+            for file in beside.iterdir():
+                _finish(file)
+            _finish(beside)
+            beside.rename(final)
+            _flush_to_disk(final.parent)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
 
 
 @contextmanager
 def space_for(size: int, directory: Path) -> Iterator[None]:
     """Write so many bytes in this block; if the disk has no room for them, say how much is needed."""
     free = shutil.disk_usage(directory).free
-    message = f"{directory.parent} has {free / 1e6:,.1f} MB free; {size / 1e6:,.1f} MB are needed"
+    reason = f"the disk has {free / 1e6:,.1f} MB free; {size / 1e6:,.1f} MB are needed"
     if free < size:
-        raise NoSpaceError(message)
+        raise NoSpaceError(directory, reason)
     try:
         yield
     except (OSError, SafetensorError) as error:
-        if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
-            raise NoSpaceError(message) from None
+        if _errno(error) == errno.ENOSPC:
+            raise NoSpaceError(directory, reason) from None
         raise
+
+
+def _errno(error: OSError | SafetensorError) -> int | None:
+    """Return the number of the system's error; safetensors has it in its text alone."""
+    if isinstance(error, OSError):
+        return error.errno
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    return int(found[1]) if found else None
+
+
+def _reason(error: OSError | SafetensorError) -> str:
+    number = _errno(error)
+    if number is None:
+        return str(error)
+    hint = " (see `ulimit -f`)" if number == errno.EFBIG else ""
+    return os.strerror(number) + hint
 
 
 def _finish(path: Path) -> None:

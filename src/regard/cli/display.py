@@ -52,7 +52,7 @@ class PlainDisplay:
 
     def judged(self, step: int, judgement: "Judgement", best: bool) -> None:
         """Write what validation found."""
-        self.tell(f"step {step:,}  validation: {_found(judgement)}{'  best so far' if best else ''}")
+        self.tell(f"step {step:,}  validation: {judgement.text}{'  best so far' if best else ''}")
 
 
 class LiveDisplay:
@@ -64,6 +64,7 @@ class LiveDisplay:
             BarColumn(bar_width=24),
             TextColumn("{task.fields[facts]}"),
             console=console,
+            transient=True,
         )
         self._task = self.progress.add_task("training", total=1, facts="", visible=False)
 
@@ -78,7 +79,7 @@ class LiveDisplay:
 
     def judged(self, step: int, judgement: "Judgement", best: bool) -> None:
         """Write what validation found above the bar."""
-        self.tell(f"step {step:>7,}  {_found(judgement)}{'  ← best' if best else ''}")
+        self.tell(f"step {step:>7,}  {judgement.text}{'  ← best' if best else ''}")
 
 
 def _facts(report: "StepReport") -> str:
@@ -91,8 +92,3 @@ def _facts(report: "StepReport") -> str:
 
 def _left(report: "StepReport", total: int) -> str:
     return duration(report.seconds / report.step * max(0, total - report.step))
-
-
-def _found(judgement: "Judgement") -> str:
-    score = "" if judgement.score is None else f"  {judgement.score.text}"
-    return f"loss {judgement.loss:.4f}{score}"

@@ -20,6 +20,8 @@ Origin = str | os.PathLike[str]
 FORMAT = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
+CHECKPOINTS, SNAPSHOTS = "checkpoints", "snapshots"
+"""In the directory of a run: what it resumes from, and the models that it had at its validations."""
 _WEIGHT_TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -27,13 +29,15 @@ def write_model_directory(path: Path, config: TransformerConfig, tensors: Mappin
     """Write configuration and weights; other files that the directory holds stay."""
     if path.exists() and not path.is_dir():
         raise ModelError(f"{path} is a file; a model is saved as a directory")
+    with replaced_files(path, last=CONFIG_FILE) as fresh:
+        write_model_files(fresh, config, tensors)
+
+
+def write_model_files(fresh: Path, config: TransformerConfig, tensors: Mapping[str, Tensor]) -> None:
+    """Write configuration and weights into a directory that is not yet in its place."""
     content = {"format": FORMAT, "model": config.model_dump(mode="json")}
-    try:
-        with replaced_files(path, last=CONFIG_FILE) as fresh:
-            save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, fresh / WEIGHTS_FILE)
-            (fresh / CONFIG_FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"{path} cannot be written: {error}") from None
+    save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, fresh / WEIGHTS_FILE)
+    (fresh / CONFIG_FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def read_model_directory(path: Path) -> tuple[TransformerConfig, dict[str, Tensor]]:
@@ -43,8 +47,23 @@ def read_model_directory(path: Path) -> tuple[TransformerConfig, dict[str, Tenso
     return read_config(path / CONFIG_FILE), read_weights(path / WEIGHTS_FILE)
 
 
+def _check_finished(path: Path) -> None:
+    """Refuse the directory of a run that has not ended yet, with what there is to use instead."""
+    if (path / CONFIG_FILE).exists() or not any((path / name).is_dir() for name in (SNAPSHOTS, CHECKPOINTS)):
+        return
+    hint = f"`regard train` with --out {path} goes on with it"
+    if snapshots := sorted(
+        (path / SNAPSHOTS).glob("step-[0-9]*"), key=lambda snapshot: (len(snapshot.name), snapshot.name)
+    ):
+        hint = (
+            f"its newest snapshot is {snapshots[-1]}, and `regard average {path} --last 1 -o MODEL` makes a model of it"
+        )
+    raise ModelError(f"{path} is a run that has not ended: {CONFIG_FILE} is not there yet; {hint}")
+
+
 def read_config(path: Path) -> TransformerConfig:
     """Read the description of a model."""
+    _check_finished(path.parent)
     content = read_json(path)
     if "format" not in content:
         hint = ""

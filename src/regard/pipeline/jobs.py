@@ -4,13 +4,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from regard.errors import DataError, InputError
-from regard.files import read_json, replaced_file
+from regard.files import directory_made, read_json, replaced_file, writing
 from regard.text.corpora import read_lines
 
 
@@ -61,9 +61,10 @@ class PartialFile:
 
     def add(self, text: str, lines: int) -> None:
         """Write what so many lines have become; after a stop it counts as done."""
-        self._file.write(text.encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with writing(Path(self._file.name)):
+            self._file.write(text.encode())
+            self._file.flush()
+            os.fsync(self._file.fileno())
         self.done += lines
         content = {"job": self._job, "lines": self.done, "bytes": self._file.tell()}
         with replaced_file(self._state) as fresh:
@@ -77,18 +78,29 @@ def resumable(output: Path, job: dict[str, Any]) -> Iterator[PartialFile]:
     If the block does not, what was written stays in OUTPUT.partial, and the same job goes on from there.
     """
     partial, state = (output.with_name(output.name + end) for end in (".partial", ".partial.json"))
-    output.parent.mkdir(parents=True, exist_ok=True)
     if output.exists() and not output.is_file():
         raise InputError(f"{output} is not a file, and the output takes the place of one when it is whole")
     done, size = _done(partial, state, job)
     if not done:
         state.unlink(missing_ok=True)
-    with partial.open("r+b" if done else "wb") as file:
-        file.truncate(size)
-        file.seek(size)
-        yield PartialFile(file, state, job, done)
-    partial.replace(output)
-    state.unlink(missing_ok=True)
+    with directory_made(output.parent):
+        with writing(partial):
+            file = partial.open("r+b" if done else "wb")
+            file.truncate(size)
+            file.seek(size)
+        try:
+            try:
+                yield PartialFile(file, state, job, done)
+            finally:
+                with suppress(OSError):  # what was added is on the disk, or was reported
+                    file.close()
+            with writing(output):
+                partial.replace(output)
+        except BaseException:
+            if not state.exists():  # not a line is done
+                partial.unlink(missing_ok=True)
+            raise
+        state.unlink(missing_ok=True)
 
 
 def _done(partial: Path, state: Path, job: dict[str, Any]) -> tuple[int, int]:

@@ -1,7 +1,8 @@
 """What a search looks for: settings for all sentences, and requests for each."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -17,6 +18,21 @@ NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 class SearchSettings(Config):
     """How to search. A beam of 1 is greedy."""
+
+    suggestions: ClassVar[Mapping[str, str]] = {
+        "num_beams": "beam",
+        "beam_size": "beam",
+        "num_return_sequences": "n_best",
+        "nbest": "n_best",
+        "do_sample": "sample",
+        "no_repeat_ngram_size": "no_repeat",
+        "early_stopping": "early_stop",
+        "num_beam_groups": "groups",
+        "diversity_penalty": "diversity",
+        "min_new_tokens": "min_length",
+        "max_length": "the longest translation follows from the source, and min_length sets the shortest",
+        "max_new_tokens": "the longest translation follows from the source, and min_length sets the shortest",
+    }
 
     beam: Size = 5
     """N: how many hypotheses of a sentence are followed at once."""

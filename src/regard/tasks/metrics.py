@@ -19,6 +19,11 @@ class Score:
     text: str
     """The score in the metric's own words."""
 
+    @property
+    def name(self) -> str:
+        """What the metric calls itself: BLEU, chrF2, exact."""
+        return self.text.partition(" ")[0]
+
 
 def score(
     metric: MetricName,

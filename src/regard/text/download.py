@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from regard.errors import DataError
-from regard.files import replaced_file
+from regard.files import directory_made, replaced_file, writing
 from regard.text.catalogue import PublishedCorpus, PublishedFile
 
 _BLOCK = 2**16
@@ -36,8 +36,7 @@ def get_corpus(corpus: PublishedCorpus, out: Path, *, source: Path | None = None
 
 def _bring(file: PublishedFile, path: Path, source: Path | None, tell: Tell) -> None:
     out = path.parent
-    try:
-        out.mkdir(parents=True, exist_ok=True)
+    with writing(path), directory_made(out):
         content = _from_disk(file, source) if source is not None else _from_network(file, out, tell)
         found = _sum(content)
         if found != file.sha256:
@@ -48,8 +47,6 @@ def _bring(file: PublishedFile, path: Path, source: Path | None, tell: Tell) -> 
             )
         with replaced_file(path) as fresh:
             fresh.write_bytes(content)
-    except OSError as error:
-        raise DataError(f"{path} cannot be written: {error}") from None
     tell(f"{path}: {len(content) / 1e6:.1f} MB, checksum right")
 
 

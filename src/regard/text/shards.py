@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.errors import DataError
+from regard.errors import DataError, WriteError
 from regard.files import new_directory
 from regard.text.corpora import Corpus
 from regard.text.roughness import Pair
@@ -75,10 +75,10 @@ def encode_corpus(corpus: Corpus, source: Tokenizer, target: Tokenizer, cache: P
         try:
             with new_directory(path) as fresh:
                 _write(corpus, source, target, fresh)
-        except OSError as error:
+        except WriteError:
             # Another process that encoded the same content came first; any other trouble is trouble.
             if not _is_whole(path):
-                raise DataError(f"{cache} cannot be written to: {error.strerror}") from None
+                raise
     return EncodedCorpus(path)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.errors import DataError
-from regard.files import replaced_file
+from regard.files import replaced_files
 from regard.text.roughness import Pair
 
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
@@ -64,13 +64,12 @@ def split_pairs(pairs: Iterable[Pair], *, valid: int, test: int) -> Split:
 
 def write_split(found: Split, directory: Path) -> dict[Path, int]:
     """Write train.tsv, valid.tsv and test.tsv, training last: with it, all are there. Give how many pairs each has."""
-    written = {}
-    for name, pairs in zip(PARTS, (found.test, found.valid, found.train), strict=True):
-        path = directory / f"{name}.tsv"
-        with replaced_file(path) as fresh:
-            fresh.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
-        written[path] = len(pairs)
-    return written
+    parts = dict(zip((f"{part}.tsv" for part in PARTS), (found.test, found.valid, found.train), strict=True))
+    with replaced_files(directory, last="train.tsv") as fresh:
+        for name, pairs in parts.items():
+            text = "".join(f"{source}\t{target}\n" for source, target in pairs)
+            (fresh / name).write_text(text, encoding="utf-8")
+    return {directory / name: len(pairs) for name, pairs in parts.items()}
 
 
 def _mixed(pairs: list[Pair]) -> list[Pair]:

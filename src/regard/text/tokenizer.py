@@ -1,8 +1,9 @@
 """From text to token numbers and back."""
 
 import json
+import threading
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -259,8 +260,18 @@ def _trained_subwords(texts: Iterable[str], special: list[str], kind: TokenizerK
 
 def _learn(backend: Backend, texts: Iterable[str], trainer: Any) -> None:
     # In a thread of its own: the library comes back only when it is done, and signals are heard in the main one.
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        thread.submit(backend.train_from_iterator, texts, trainer).result()
+    # A daemon, so that a signal need not wait for it.
+    done: Future[None] = Future()
+
+    def learn() -> None:
+        try:
+            backend.train_from_iterator(texts, trainer)
+            done.set_result(None)
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=learn, daemon=True).start()
+    done.result()
 
 
 def _with_bytes(backend: Backend, kind: TokenizerKind, special: list[str]) -> Backend:

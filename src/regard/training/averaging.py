@@ -7,11 +7,12 @@ from pathlib import Path
 from torch import Tensor
 
 from regard.errors import InputError, ModelError
+from regard.files import new_directory
 from regard.model.config import TransformerConfig
-from regard.model.directory import read_model_directory, write_model_directory
+from regard.model.directory import SNAPSHOTS, read_model_directory, write_model_files
 from regard.pipeline.pipeline import GENERATION
 from regard.text.tokenizer import SOURCE_TOKENIZER, TOKENIZER
-from regard.training.checkpoints import SNAPSHOTS, step_directories, step_of
+from regard.training.checkpoints import step_directories, step_of
 from regard.training.reports import METRICS, is_validation, read_metrics, validation_value
 
 
@@ -60,7 +61,8 @@ def write_average(models: Sequence[Path], output: Path, *, tokenizers_of: Path, 
     config, tensors = average(models)
     if half:
         tensors = {name: tensor.half() for name, tensor in tensors.items()}
-    write_model_directory(output, config, tensors)
-    for name in (TOKENIZER, SOURCE_TOKENIZER, GENERATION):
-        if (tokenizers_of / name).exists():
-            shutil.copyfile(tokenizers_of / name, output / name)
+    with new_directory(output) as fresh:
+        write_model_files(fresh, config, tensors)
+        for name in (TOKENIZER, SOURCE_TOKENIZER, GENERATION):
+            if (tokenizers_of / name).exists():
+                shutil.copyfile(tokenizers_of / name, fresh / name)

@@ -24,8 +24,6 @@ from regard.errors import ModelError
 from regard.files import new_directory, read_json, space_for
 
 FORMAT = 1
-CHECKPOINTS, SNAPSHOTS = "checkpoints", "snapshots"
-"""In a run's directory: what it resumes from, and the models that it had at its validations."""
 MANIFEST, STATE = "manifest.json", "state.json"
 Tensors = dict[str, Tensor]
 

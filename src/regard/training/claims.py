@@ -2,15 +2,20 @@
 
 import errno
 import json
+import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from regard.errors import ConfigError, ModelError
-from regard.files import read_json, replaced_file
-from regard.text.tokenizer import SOURCE_TOKENIZER, TOKENIZER
+from regard.errors import ConfigError, ModelError, WriteError
+from regard.files import directory_made, read_json, replaced_file, writing
+from regard.model.directory import CHECKPOINTS, CONFIG_FILE, SNAPSHOTS
+from regard.training.checkpoints import step_of
+from regard.training.preparation import Tell
 from regard.training.recipe import Run
+from regard.training.reports import METRICS
 
 try:
     import fcntl
@@ -18,6 +23,8 @@ except ImportError:  # a system without such locks
     fcntl = None  # type: ignore[assignment]
 
 RUN_FILE, LOCK_FILE = "run.json", ".lock"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+"""What locking says on a file system that has no locks, such as some network ones."""
 
 # What may be another when a run is resumed: how long it goes, what is kept and shown, how it is computed.
 _FREE = {
@@ -30,54 +37,110 @@ _FREE = {
 
 
 @contextmanager
-def alone_in(out: Path) -> Iterator[None]:
-    """Let no other process train in a directory during this block. The lock goes with the process that has it."""
-    if fcntl is None:
+def locked(out: Path, tell: Tell) -> Iterator[None]:
+    """Make a directory if it is not there, and let no other process train in it during this block.
+
+    The lock goes with the process that has it. If the block fails, a directory that was made and is empty goes again.
+    """
+    with directory_made(out.absolute()), _lock_file(out / LOCK_FILE) as has_lock:
+        if not has_lock:
+            tell(f"{out} cannot be locked on this file system: let no other process train there")
         yield
-        return
+
+
+@contextmanager
+def _lock_file(path: Path) -> Iterator[bool]:
+    """Hold the lock of a file, which is there as long as it is locked; yield False where the system has no locks."""
+    with writing(path):
+        file = None if fcntl is None else _locked(path)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        lock = (out / LOCK_FILE).open("w")
-    except OSError as error:
-        raise ModelError(f"{out} cannot be written to: {error.strerror}") from None
-    with lock:
+        yield file is not None
+    finally:
+        if file is not None:
+            path.unlink(missing_ok=True)  # still locked: whoever has opened it will see that it is gone
+            file.close()
+
+
+def _locked(path: Path) -> IO[str] | None:
+    """Open a file and lock it; None where that cannot be done on its file system."""
+    while True:
+        new = not path.exists()
+        file = path.open("w")
         try:
             # Of this kind because it is not handed down to workers, which may live a little longer.
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            file.close()
             if error.errno in (errno.EACCES, errno.EAGAIN):
-                raise ConfigError(f"another process is training in {out}; choose another directory") from None
-        try:
-            yield
-        finally:
-            (out / LOCK_FILE).unlink(missing_ok=True)
+                raise ConfigError(f"another process is training in {path.parent}; choose another directory") from None
+            if new:
+                path.unlink(missing_ok=True)
+            if error.errno in _NO_LOCKS:
+                return None
+            raise
+        if _is_at(path, file):
+            return file
+        file.close()  # the process that had it before has removed it: the lock would be one that nobody else sees
+
+
+def _is_at(path: Path, file: IO[str]) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager
 def claimed(out: Path, run: Run) -> Iterator[None]:
-    """Make the directory this run's, unless it is another's; if this block fails, it is again whose it was before."""
-    path = out / RUN_FILE
-    before = _checked(path, run)
-    there = [name for name in (TOKENIZER, SOURCE_TOKENIZER) if (out / name).exists()]
-    _write(path, json.dumps(run.model_dump(mode="json"), indent=1) + "\n")
+    """Make the directory this run's, unless it is another's.
+
+    If this block fails before it has saved a state, the directory holds again what it held before.
+    """
+    _check_is_this_runs(out, run)
+    entries, contents = _entries(out), {name: _content(out / name) for name in (RUN_FILE, METRICS)}
     try:
+        with replaced_file(out / RUN_FILE) as fresh:
+            fresh.write_text(json.dumps(run.model_dump(mode="json"), indent=1) + "\n", encoding="utf-8")
         yield
     except BaseException:
-        if before is not None:
-            _write(path, before)
-        else:
-            for name in {RUN_FILE, TOKENIZER, SOURCE_TOKENIZER}.difference(there):
-                (out / name).unlink(missing_ok=True)
+        new = _entries(out) - entries
+        if not any(path.parent.name == CHECKPOINTS and step_of(path) >= 0 for path in new):
+            for path in new:
+                _remove(path)
+            for name, content in contents.items():
+                _restore(out / name, content)
         raise
 
 
-def _checked(path: Path, run: Run) -> str | None:
-    """Give what the run's file held before, if there was one, and it was this run's."""
-    out = path.parent
+def _entries(out: Path) -> set[Path]:
+    """List what a directory holds, and what the directories in it hold that a run writes step by step."""
+    found = {path for place in (out, out / CHECKPOINTS, out / SNAPSHOTS) if place.is_dir() for path in place.iterdir()}
+    return found - {out / LOCK_FILE}
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _restore(path: Path, content: bytes | None) -> None:
+    if content is not None and _content(path) != content:
+        with suppress(WriteError), replaced_file(path) as fresh:  # what made the block fail is the error to report
+            fresh.write_bytes(content)
+
+
+def _check_is_this_runs(out: Path, run: Run) -> None:
+    path = out / RUN_FILE
     if not path.exists():
-        if (out / "config.json").exists():
+        if (out / CONFIG_FILE).exists():
             raise ConfigError(f"{out} holds a model that no run made; choose another directory with --out")
-        return None
+        return
     before = read_json(path)
     try:
         fixed = _fixed(before)
@@ -85,15 +148,6 @@ def _checked(path: Path, run: Run) -> str | None:
         raise ModelError(f"{path} is not what a run writes; choose another directory with --out") from None
     if change := _difference(fixed, _fixed(run.model_dump(mode="json"))):
         raise ConfigError(f"{out} was made by another run: {change}; choose another directory with --out")
-    return path.read_text(encoding="utf-8")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        with replaced_file(path) as fresh:
-            fresh.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ModelError(f"{path.parent} cannot be written to: {error.strerror}") from None
 
 
 def _fixed(content: dict[str, Any]) -> dict[str, Any]:

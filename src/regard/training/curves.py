@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import ModelError
+from regard.files import replaced_file
 from regard.pictures import pyplot_for
 from regard.training.reports import METRICS, is_validation, read_metrics
 
@@ -14,7 +15,7 @@ def draw_curves(directory: Path, path: Path) -> None:
     if not (directory / METRICS).exists():
         raise ModelError(f"{directory / METRICS} is missing; {directory} is not the directory of a run that has begun")
     lines = read_metrics(directory / METRICS)
-    steps = [line for line in lines if not is_validation(line)]
+    steps = [line for line in lines if line["kind"] == "steps"]
     validations = [line for line in lines if is_validation(line)]
     if not steps:
         raise ModelError(f"{directory / METRICS} tells of no steps yet")
@@ -33,7 +34,8 @@ def draw_curves(directory: Path, path: Path) -> None:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     top.set_title(directory.resolve().name, loc="left", fontweight="bold")
-    figure.savefig(path, dpi=120)
+    with replaced_file(path) as fresh:
+        figure.savefig(fresh, dpi=120, format=path.suffix[1:])
     pyplot.close(figure)
 
 

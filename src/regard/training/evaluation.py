@@ -19,6 +19,11 @@ from regard.training.validation import Judge, Judgement
 
 def read_run(directory: Path) -> Run:
     """Read the run that a directory belongs to."""
+    if directory.is_dir() and not (directory / RUN_FILE).exists():
+        raise ModelError(
+            f"{directory / RUN_FILE} is missing: {directory} is not the directory of a run; "
+            "--run names the one whose validation data it is evaluated on"
+        )
     try:
         return Run.model_validate(read_json(directory / RUN_FILE))
     except ConfigError as error:

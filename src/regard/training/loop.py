@@ -6,18 +6,21 @@ import time
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from regard.errors import ConfigError, DivergedError
 from regard.files import new_directory
 from regard.memory import older_objects_left_alone
-from regard.model import Transformer, TransformerConfig
-from regard.model.directory import load_tensors, read_model_directory, write_model_directory
-from regard.training.averaging import average, chosen_snapshots
-from regard.training.checkpoints import (
+from regard.model import Transformer
+from regard.model.directory import (
     CHECKPOINTS,
     SNAPSHOTS,
+    load_tensors,
+    read_model_directory,
+    write_model_directory,
+)
+from regard.training.averaging import average, chosen_snapshots
+from regard.training.checkpoints import (
     Checkpoint,
+    Tensors,
     finish,
     newest_whole,
     prune,
@@ -30,6 +33,7 @@ from regard.training.checkpoints import (
     write_parts,
 )
 from regard.training.examples import Batch, Cuts, Position, StepLoader
+from regard.training.final_model import FinalModel, better_of
 from regard.training.learner import Learner
 from regard.training.losses import Loss, losses_of
 from regard.training.machine import differences, environment
@@ -40,7 +44,7 @@ from regard.training.recipe import Run
 from regard.training.reports import Listener, Metrics
 from regard.training.schedule import learning_rate, total_steps
 from regard.training.signals import Stop
-from regard.training.validation import Judge
+from regard.training.validation import Judge, Judgement
 
 _BAD_STEPS = 10  # in a row, before training gives up
 
@@ -71,6 +75,7 @@ class Trainer:
             precision=training.precision, processes=processes.count, sharded=self._learner.sharded
         )
         self._judge: Judge | None = None
+        self._judgement: Judgement | None = None
         if prepared.valid is not None and processes.first:
             self._judge = Judge(
                 run.validation, prepared.valid, run.data.valid, prepared.target, budget=training.batch_tokens
@@ -82,6 +87,11 @@ class Trainer:
     def step(self) -> int:
         """How many steps are done."""
         return self._progress.step
+
+    @property
+    def parameters(self) -> int:
+        """How many parameters the model has."""
+        return sum(parameter.numel() for parameter in self._learner.model.parameters())
 
     def resume(self) -> None:
         """Go on from the newest whole checkpoint, if there is one."""
@@ -133,29 +143,44 @@ class Trainer:
         self._save()
         return True
 
-    def finish(self) -> None:
-        """Write the model that the run ends with into its directory."""
+    def finish(self) -> FinalModel | None:
+        """Write the model that the run ends with into its directory; return it in the process that has done so.
+
+        It is the average that the run asks for, unless the last weights validate better.
+        """
         if bad := self._progress.bad_steps:
             self._listener.tell(f"left out at the end, for their losses or gradients were not finite: {bad} steps")
-        kind = self._run.averaging.kind
-        if kind in ("last", "best"):
-            if self._processes.first:
-                count = min(self._run.averaging.count, len(step_directories(self._out / SNAPSHOTS)))
-                snapshots = chosen_snapshots(self._out, count, self._progress.scores if kind == "best" else None)
-                config, tensors = average(snapshots)
-                self._write(config, tensors)
-                steps = ", ".join(f"{step_of(path):,}" for path in snapshots)
-                self._listener.tell(f"the model is the mean of {len(snapshots)} snapshots, of steps {steps}")
-        else:
-            weights = self._learner.whole_weights(running=kind == "running")
-            if self._processes.first:
-                self._write(self._prepared.model, weights)
+        last = FinalModel(f"the last ones, of step {self.step:,}", self._learner.whole_weights())
+        running = self._learner.whole_weights(running=True) if self._run.averaging.kind == "running" else None
+        if not self._processes.first:
+            return None
+        model, comparison = self._average(running) or last, ""
+        if self._judge is not None:
+            # The one that was validated last comes first.
+            pair = (model, last) if running is not None else (last, model)
+            model, comparison = better_of(*pair, self._judged)
+        self._write(model)
+        self._listener.tell(f"the model's weights are {model.text}{comparison}")
+        if model.judgement is not None:
+            self._metrics.ended(self.step, model.origin, model.judgement)
+        return model
 
-    def _write(self, config: TransformerConfig, weights: dict[str, Tensor]) -> None:
-        for name, tensor in weights.items():
+    def _average(self, running: Tensors | None) -> FinalModel | None:
+        averaging = self._run.averaging
+        if running is not None:
+            return FinalModel("their running mean over all steps", running)
+        if averaging.kind == "none":
+            return None
+        count = min(averaging.count, len(step_directories(self._out / SNAPSHOTS)))
+        snapshots = chosen_snapshots(self._out, count, self._progress.scores if averaging.kind == "best" else None)
+        steps = ", ".join(f"{step_of(path):,}" for path in snapshots)
+        return FinalModel(f"the mean of {len(snapshots)} snapshots, of steps {steps}", average(snapshots)[1])
+
+    def _write(self, model: FinalModel) -> None:
+        for name, tensor in model.weights.items():
             if not tensor.isfinite().all():
                 raise DivergedError(f"after step {self.step:,} {name} is not finite; no model comes of this run")
-        write_model_directory(self._out, config, weights)
+        write_model_directory(self._out, self._prepared.model, model.weights)
 
     def _finished(self) -> bool:
         training, progress = self._run.training, self._progress
@@ -218,9 +243,7 @@ class Trainer:
         value = None
         if self._processes.first:
             if self._judge is not None:
-                self._judged_model.to(next(iter(weights.values())).dtype)
-                load_tensors(self._judged_model, weights, source=self._out)
-                judgement = self._judge.judge(self._judged_model)
+                judgement = self._judged(weights)
                 value = judgement.value()
                 best = self._progress.best
                 self._metrics.judged(self.step, judgement)
@@ -234,6 +257,16 @@ class Trainer:
         if self._processes.first:
             self._prune_snapshots()
         self._progress.seconds += time.perf_counter() - began
+
+    def _judged(self, weights: Tensors) -> Judgement:
+        """Validate weights, unless they are those of the last validation."""
+        assert self._judge is not None, "there is validation data"
+        judged = dict(self._judged_model.named_parameters())
+        if self._judgement is None or not all(judged[name].equal(tensor) for name, tensor in weights.items()):
+            self._judged_model.to(next(iter(weights.values())).dtype)
+            load_tensors(self._judged_model, weights, source=self._out)
+            self._judgement = self._judge.judge(self._judged_model)
+        return self._judgement
 
     def _prune_snapshots(self) -> None:
         averaging = self._run.averaging

@@ -267,14 +267,14 @@ class Run(Config):
         try:
             return TransformerConfig.preset(preset, **fields)
         except ConfigError as error:
-            raise InputError(str(error).replace("TransformerConfig: ", "model: ")) from None
+            raise InputError(f"model: {error}") from None
 
     def _model_to_go_on_from(self, path: Path) -> TransformerConfig:
         before = read_config(path / CONFIG_FILE)
         try:
             config = TransformerConfig(**{**before.model_dump(), **self.model})
         except ConfigError as error:
-            raise InputError(str(error).replace("TransformerConfig: ", "model: ")) from None
+            raise InputError(f"model: {error}") from None
         if config.kind != "encoder-decoder":
             raise InputError(f"{path} is {config.kind}; a run trains a model that reads a source and writes a target")
         return config

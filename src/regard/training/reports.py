@@ -5,10 +5,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from regard.files import check_is_file, replaced_file
+from regard.files import check_is_file, replaced_file, writing
 from regard.training.validation import Judgement
 
 METRICS = "metrics.jsonl"
+_KINDS = ("steps", "validation", "final")
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,10 @@ class Metrics:
         self._path = out / METRICS
 
     def forget_after(self, step: int) -> None:
-        """Drop the lines of later steps, which a resumed run will write again."""
+        """Drop the lines of later steps, and of the final model, which a resumed run will write again."""
         if self._path.exists():
-            kept = [json.dumps(line) + "\n" for line in read_metrics(self._path) if line["step"] <= step]
+            lines = [line for line in read_metrics(self._path) if line["step"] <= step and line["kind"] != "final"]
+            kept = [json.dumps(line) + "\n" for line in lines]
             with replaced_file(self._path) as fresh:
                 fresh.write_text("".join(kept), encoding="utf-8")
 
@@ -97,14 +99,21 @@ class Metrics:
 
     def judged(self, step: int, judgement: Judgement) -> None:
         """Write a validation."""
-        line: dict[str, Any] = {"kind": "validation", "step": step, "loss": judgement.loss}
-        if judgement.score is not None:
-            line |= {"score": judgement.score.value, "signature": judgement.score.signature}
-        self._write(line)
+        self._write({"kind": "validation", "step": step, **_numbers(judgement)})
+
+    def ended(self, step: int, weights: str, judgement: Judgement) -> None:
+        """Write the validation of the model that the run ends with, and what its weights are."""
+        self._write({"kind": "final", "step": step, "weights": weights, **_numbers(judgement)})
 
     def _write(self, content: dict[str, Any]) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
+        with writing(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(content) + "\n")
+
+
+def _numbers(judgement: Judgement) -> dict[str, Any]:
+    if judgement.score is None:
+        return {"loss": judgement.loss}
+    return {"loss": judgement.loss, "score": judgement.score.value, "signature": judgement.score.signature}
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -116,7 +125,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             line = json.loads(text)
         except (ValueError, RecursionError):
             continue
-        if isinstance(line, dict) and isinstance(line.get("step"), int) and line.get("kind") in ("steps", "validation"):
+        if isinstance(line, dict) and isinstance(line.get("step"), int) and line.get("kind") in _KINDS:
             lines.append(line)
     return lines
 

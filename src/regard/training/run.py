@@ -1,7 +1,8 @@
 """From a run to a trained model in a directory."""
 
 import os
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -10,7 +11,7 @@ from regard.errors import LostProcessError, StoppedError
 from regard.memory import allocator
 from regard.native import kernels
 from regard.ops import applied_rate
-from regard.training.claims import alone_in, claimed
+from regard.training.claims import claimed, locked
 from regard.training.loop import Trainer
 from regard.training.losses import Loss
 from regard.training.machine import cpu_name
@@ -54,13 +55,14 @@ def train(
     processes = Processes()
     listener = listener if processes.first else Silent()
     try:
-        with stop_on_signals() as stop, alone_in(directory) if processes.first else nullcontext():
+        with stop_on_signals() as stop, _run_directory(directory, run, processes, listener):
             trainer = _prepared_trainer(run, directory, processes, listener, loss)
+            stop.after_step = True
             if not trainer.train(stop):
                 raise StoppedError(stop.signal or 15, trainer.step)
-            trainer.finish()
-            if processes.first:
-                write_card(directory, run)
+            model = trainer.finish()
+            if model is not None:
+                write_card(directory, run, model)
                 listener.tell(f"{directory}: trained, {trainer.step:,} steps")
             processes.wait()
     except RuntimeError as error:
@@ -74,18 +76,28 @@ def train(
     return directory
 
 
+@contextmanager
+def _run_directory(out: Path, run: Run, processes: Processes, listener: Listener) -> Iterator[None]:
+    """Have the directory of the run, which the first process has for all."""
+    if processes.first:
+        with locked(out, listener.tell), claimed(out, run):
+            yield
+    else:
+        yield
+
+
 def _prepared_trainer(run: Run, out: Path, processes: Processes, listener: Listener, loss: Loss | None) -> Trainer:
     listener.tell(_used(run, processes))
     for line in _rounded_rates(run):
         listener.tell(line)
-    with claimed(out, run) if processes.first else nullcontext():
-        if processes.first:
-            prepared = prepare(run, out, listener.tell)
-        processes.wait()
-        if not processes.first:  # by now the tokenizers and the encoded corpora are there to be read
-            prepared = prepare(run, out, listener.tell)
-        trainer = Trainer(run, out, prepared, processes, listener, loss)
-        trainer.resume()
+    if processes.first:
+        prepared = prepare(run, out, listener.tell)
+    processes.wait()
+    if not processes.first:  # by now the tokenizers and the encoded corpora are there to be read
+        prepared = prepare(run, out, listener.tell)
+    trainer = Trainer(run, out, prepared, processes, listener, loss)
+    listener.tell(f"model: {trainer.parameters:,} parameters; writing to {out}")
+    trainer.resume()
     return trainer
 
 

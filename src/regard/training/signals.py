@@ -2,10 +2,15 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from regard.errors import StoppedError
+
+_SHOW_CURSOR = "\r\x1b[2K\x1b[?25h"
 
 
 class Stop:
@@ -13,12 +18,18 @@ class Stop:
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self.after_step = False
+        """Whether a signal waits for the end of a step, where the state is saved; else it stops the run at once."""
 
     def asked(self, number: int, frame: FrameType | None) -> None:
         """Note the first signal; leave at the second."""
         if self.signal is not None:
+            terminal = _SHOW_CURSOR if sys.stderr.isatty() else ""
+            os.write(2, f"{terminal}regard: stopped at once by signal {number}\n".encode())
             os._exit(128 + number)
         self.signal = number
+        if not self.after_step:
+            raise StoppedError(number, None)
 
 
 @contextmanager

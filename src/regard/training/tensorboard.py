@@ -1,6 +1,8 @@
 """The numbers of a run for TensorBoard, beside `metrics.jsonl`."""
 
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from regard.errors import InputError
 from regard.training.reports import StepReport
@@ -12,10 +14,17 @@ class TensorBoard:
 
     def __init__(self, directory: Path) -> None:
         try:
-            from torch.utils.tensorboard.writer import SummaryWriter
+            import torch.utils.tensorboard.writer  # noqa: F401
         except ImportError:
             raise InputError("--tensorboard needs the tensorboard package: pip install 'regard[tensorboard]'") from None
-        self._writer = SummaryWriter(str(directory))
+        self._directory = directory
+
+    @cached_property
+    def _writer(self) -> Any:
+        """Its file appears with the first numbers: a run that fails to start leaves none."""
+        from torch.utils.tensorboard.writer import SummaryWriter
+
+        return SummaryWriter(str(self._directory))
 
     def tell(self, text: str) -> None:
         """Leave sentences to others."""

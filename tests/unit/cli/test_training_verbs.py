@@ -1,5 +1,7 @@
 """The verbs around training, called as the command line calls them."""
 
+import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -44,7 +46,46 @@ def test_evaluate_prints_the_score_with_its_signature(
     snapshot = step_directories(trained / "snapshots")[0]
     assert call(monkeypatch, "evaluate", snapshot, "--run", trained) == 0
     assert call(monkeypatch, "evaluate", snapshot) == 4
-    assert "run.json is missing" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "run.json is missing" in said
+    assert "--run names the one" in said
+
+
+def test_a_run_that_has_not_ended_is_no_model_yet(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    for name in ("config.json", "model.safetensors", "README.md", "generation.json"):
+        (run / name).unlink()
+    newest = step_directories(run / "snapshots")[-1]
+    for arguments in (("evaluate", run), ("translate", "--model", run, "text"), ("describe", run)):
+        assert call(monkeypatch, *arguments) == 4
+        said = capsys.readouterr().err
+        assert f"{run} is a run that has not ended" in said
+        assert f"its newest snapshot is {newest}" in said
+    assert call(monkeypatch, "evaluate", newest, "--run", run) == 0
+    assert call(monkeypatch, "average", run, "--last", "1", "-o", tmp_path / "model") == 0
+    assert call(monkeypatch, "translate", "--model", tmp_path / "model", "May 5") == 0
+    shutil.rmtree(run / "snapshots")
+    capsys.readouterr()
+    assert call(monkeypatch, "evaluate", run) == 4
+    assert "goes on with it" in capsys.readouterr().err
+
+
+def test_a_run_says_its_size_its_place_and_its_scores_in_a_few_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.toml").write_text(SMALL)
+    changes = ("--set", "validation.metric=bleu")
+    assert call(monkeypatch, "train", tmp_path / "run.toml", "--out", tmp_path / "out", *changes) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert any(re.fullmatch(rf"model: [\d,]+ parameters; writing to {tmp_path / 'out'}", line) for line in said)
+    validations = [line for line in said if "  validation:" in line]
+    assert len(validations) == 3
+    for line in validations:
+        assert re.fullmatch(r"step \d+  validation: BLEU \d+\.\d  loss \d\.\d\d(  best so far)?", line)
+    assert any(re.fullmatch(r"the model's weights are the last ones, of step 14: BLEU .*", line) for line in said)
 
 
 def test_average(

@@ -230,11 +230,11 @@ def test_evaluate_takes_the_test_set_that_a_model_comes_with(regard: Shell, tmp_
     assert one.startswith("en → de, 5 pairs: ")
     assert one in both
     assert max(map(len, both.splitlines())) <= 80
-    files = {name: tmp_path / name for name in ("source", "reference")}
-    for (name, path), texts in zip(files.items(), (SENTENCES[:5], SENTENCES[5:10]), strict=True):
-        path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-        common = (*common, f"--{name}", path)
-    assert regard(*common, "--to", "de")[0].splitlines()[1:] == one.splitlines()[1:]
+    source, reference = tmp_path / "source", tmp_path / "reference"
+    source.write_text("".join(f"{text}\n" for text in SENTENCES[:5]))
+    reference.write_text("".join(f"{text}\n" for text in SENTENCES[5:10]))
+    files, _ = regard(*common, "--source", source, "--reference", reference, "--to", "de")
+    assert files.splitlines()[1:] == one.splitlines()[1:]
     assert "language 'fr'" in regard("evaluate", "--model", model, "--to", "fr", code=2)[1]
     (model / "test.json").write_text('{"columns": ["en", "fr"]}')
     assert "test.tsv is in en and fr" in regard("evaluate", "--model", model, "--to", "de", code=2)[1]

@@ -47,9 +47,11 @@ def main() -> None:
                         pairs=pairs,
                         language=language,
                     )
+                assert found.bleu is not None
+                here, there = found.bleu
                 lines.append(
                     f"| {runtime} | {quantize or 'float32'} | {language} | {found.largest_difference:.2g} "
-                    f"| {100 * found.same:.2f} % | {found.other_bleu:.2f} | {found.bleu:.2f} |"
+                    f"| {100 * found.same:.2f} % | {there:.2f} | {here:.2f} |"
                 )
                 print(lines[-1], flush=True)
     path = Path(__file__).parent.parent / "results" / f"exports-{datetime.date.today().isoformat()}.md"

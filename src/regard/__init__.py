@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from regard import export as export
+    from regard import inspection as inspection
+    from regard import layers as layers
+    from regard import models as models
+    from regard import ops as ops
+    from regard import recipes as recipes
+    from regard import tasks as tasks
     from regard.errors import ConfigError as ConfigError
     from regard.errors import InputError as InputError
     from regard.errors import ModelError as ModelError
@@ -45,10 +52,15 @@ _HOME = {
     "train": "regard.training",
 }
 
-__all__ = sorted(_HOME)
+_PACKAGES = ("export", "inspection", "layers", "models", "ops", "recipes", "tasks")
+"""Packages that are imported when they are first used."""
+
+__all__ = sorted([*_HOME, *_PACKAGES])
 
 
 def __getattr__(name: str) -> object:
+    if name in _PACKAGES:
+        return import_module(f"regard.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'regard' has no attribute {name!r}")
     value = getattr(import_module(_HOME[name]), name)
@@ -57,4 +69,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_HOME]
+    return sorted({*globals(), *__all__})

@@ -1,5 +1,6 @@
-"""What is needed to draw: matplotlib, which is an extra, and a file that it can write."""
+"""What is needed to draw: matplotlib, which is an extra, and a file name whose format it can write."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,18 @@ from regard.errors import InputError
 _FORMATS = (".png", ".svg", ".pdf")
 
 
-def pyplot_for(path: Path) -> Any:
-    """Give matplotlib's pyplot, ready to draw this file without a screen."""
+def picture_path(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a picture, whose name ends in a format that can be drawn."""
+    path = Path(path)
     if path.suffix not in _FORMATS:
         raise InputError(f"{path} is not a picture that can be drawn; its name ends in one of {', '.join(_FORMATS)}")
+    return path
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Return an empty matplotlib figure of this size in inches. No window shows it, and no backend is chosen."""
     try:
-        import matplotlib
+        from matplotlib.figure import Figure
     except ImportError:
         raise InputError("pictures need matplotlib, which is not installed: pip install 'regard[plot]'") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
+    return Figure(figsize=(width, height), layout="constrained")

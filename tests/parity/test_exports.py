@@ -1,13 +1,18 @@
 """What is exported computes there what it computes here, for every configuration that can be said there."""
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import regard
 from regard.errors import ModelError
 from regard.export import export
 from regard.export.exporting import Quantization, Runtime
+from tests.unit.export.test_check_set import untagged_pipeline
 from tests.unit.pipeline.models import SENTENCES, small_pipeline
 
 pytestmark = pytest.mark.slow
@@ -68,3 +73,49 @@ def test_an_export_that_is_wrong_is_not_written(
     with pytest.raises(ModelError, match="log-probability differs by 0.001"):
         export(pipeline, tmp_path / "there", to=runtime, pairs=PAIRS, language="de")
     assert not list(tmp_path.iterdir())
+
+
+def run_readme(directory: Path) -> str:
+    """Run the program in the README of an export, where it is."""
+    (program,) = re.findall(r"```python\n(.*?)```", (directory / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=directory, capture_output=True, text=True, encoding="utf-8", check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("quantize", [None, "int8"])
+def test_the_program_in_the_readme_translates(runtime: Runtime, quantize: Quantization | None, tmp_path: Path) -> None:
+    pipeline = regard.load("de-en", precision="float")
+    found = export(pipeline, tmp_path / "there", to=runtime, quantize=quantize)
+    assert "built-in sentences" in found.text
+    assert run_readme(tmp_path / "there") == "I'm hungry.\n"
+
+
+def test_no_data_is_needed_for_a_model_without_languages(runtime: Runtime, tmp_path: Path) -> None:
+    pipeline = untagged_pipeline(positions="learned", max_positions=24)
+    found = export(pipeline, tmp_path / "there", to=runtime)
+    assert "random token sequences" in found.text
+    run_readme(tmp_path / "there")
+
+
+def test_the_readme_names_every_input_and_output(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="not installed")
+    pytest.importorskip("onnxscript", reason="not installed")
+    export(small_pipeline(d_k=8, d_v=12), tmp_path / "there", to="onnx", pairs=PAIRS, language="de")
+    readme = (tmp_path / "there" / "README.md").read_text(encoding="utf-8")
+    for graph in ("encoder", "decoder"):
+        session = onnxruntime.InferenceSession(tmp_path / "there" / f"{graph}.onnx")
+        rows = [line for line in readme.splitlines() if line.startswith(f"| {graph} ")]
+        for value in (*session.get_inputs(), *session.get_outputs()):
+            assert any(f"`{value.name}`" in row for row in rows), value.name
+
+
+def test_the_command_line_checks_on_the_test_set_of_the_model(tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2", reason="not installed")
+    command = [sys.executable, "-m", "regard", "export", "de-en", "--to", "ctranslate2", "-o", str(tmp_path / "there")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "On 1,000 sentences of the model's test set" in result.stdout.replace("\n", " ")
+    assert run_readme(tmp_path / "there") == "I'm hungry.\n"

@@ -168,6 +168,32 @@ def test_junk_goes_through_line_by_line(tmp_path: Path) -> None:
     assert all(written[number] == b"" for number in blank)
 
 
+def test_its_test_set_comes_with_it() -> None:
+    directory = models.path_of("de-en")
+    assert (directory / "test.tsv").read_bytes().count(b"\n") == 2_000
+    assert "test.tsv" in (directory / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_it_scores_what_the_readme_says() -> None:
+    command = [sys.executable, "-m", "regard", "evaluate", "--model", "de-en", "--bootstrap", "1"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    for direction, row in (("de → en", r"German → English \| "), ("en → de", r"English → German \| ")):
+        (found,) = re.findall(rf"^{direction}, 2,000 pairs: (.*) BLEU, (.*) chrF$", printed, re.MULTILINE)
+        (claimed,) = re.findall(rf"{row}(\d+\.\d) BLEU, (\d+\.\d) chrF \|", readme)
+        # Processors round int8 differently: up to 0.15 of a point was measured.
+        assert [float(x) for x in found] == pytest.approx([float(x) for x in claimed], abs=0.25)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.exists(), reason="needs the corpus Tatoeba de-en")
+def test_its_test_set_is_what_the_split_gives(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "regard", "data", "split", str(SHARED), "--out", str(tmp_path)]
+    subprocess.run(command, capture_output=True, check=True)
+    assert (tmp_path / "test.tsv").read_bytes() == (models.path_of("de-en") / "test.tsv").read_bytes()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.exists(), reason="needs the corpus Tatoeba de-en")
 def test_bytes_lose_nothing_on_real_sentences() -> None:

@@ -7,9 +7,16 @@ import regard
 
 
 def test_importing_is_light_and_changes_nothing() -> None:
-    script = "import sys, regard; print('torch' in sys.modules, 'pydantic' in sys.modules)"
+    script = "import sys, regard; print({'torch', 'pydantic', 'matplotlib'} & {*sys.modules})"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert result.stdout == "False False\n"
+    assert result.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("name", ["export", "inspection", "layers", "models", "ops", "recipes", "tasks"])
+def test_a_package_is_there_without_an_import_of_its_own(name: str) -> None:
+    script = f"import regard; print(regard.{name}.__name__)"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout == f"regard.{name}\n"
 
 
 @pytest.mark.parametrize("name", regard.__all__)

@@ -1,30 +1,31 @@
 """`regard describe`: the shapes and parameters of a model."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 
 def describe(
-    model: Annotated[Path | None, typer.Argument(help="A model directory.")] = None,
+    model: Annotated[
+        str | None, typer.Argument(help="A model directory, or the name of a model in the package.")
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="A preset in its place: tiny, small, base or big.")] = None,
     vocab_size: Annotated[int, typer.Option(help="The preset's vocabulary.")] = 37_000,
 ) -> None:
     """Print every symbol of a model, its meaning, its shape and its parameters, the notes' letters beside ours."""
     import torch
 
+    from regard import models
     from regard.errors import InputError
     from regard.model import Transformer, TransformerConfig
     from regard.model.directory import CONFIG_FILE, read_config
 
-    if (model is None) == (preset is None):
-        raise InputError("describe takes a model directory or --preset, one of the two")
-    config = (
-        TransformerConfig.preset(preset, vocab_size=vocab_size)
-        if preset is not None
-        else read_config(Path(str(model)) / CONFIG_FILE)
-    )
+    if model is not None and preset is None:
+        config = read_config(models.find(model) / CONFIG_FILE)
+    elif preset is not None and model is None:
+        config = TransformerConfig.preset(preset, vocab_size=vocab_size)
+    else:
+        raise InputError("describe takes a model or --preset, one of the two")
     with torch.device("meta"):  # shapes are enough
         described = Transformer(config)
     typer.echo(described.describe())

@@ -1,14 +1,18 @@
-"""`regard evaluate`: how good a model is, on its run's validation data or on files."""
+"""`regard evaluate`: how good a model is, on its run's validation data, its test set or files."""
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.errors import DataError, InputError
 
-_FILES = "On files"
+if TYPE_CHECKING:
+    from regard.pipeline import Pipeline
+    from regard.text.evaluation_set import Direction
+
+_FILES = "On a test set or on files"
 
 
 class Metric(StrEnum):
@@ -30,23 +34,30 @@ def evaluate(
     model: Annotated[
         str | None, typer.Option(help="A model directory, or the name of one in the package.", rich_help_panel=_FILES)
     ] = None,
-    source: Annotated[Path | None, typer.Option(help="A file of sources.", rich_help_panel=_FILES)] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(help="A file of sources; the model's own test set unless given.", rich_help_panel=_FILES),
+    ] = None,
     reference: Annotated[Path | None, typer.Option(help="Their translations.", rich_help_panel=_FILES)] = None,
-    to: Annotated[str | None, typer.Option(help="The language to write.", rich_help_panel=_FILES)] = None,
+    to: Annotated[
+        str | None, typer.Option(help="The target language; of a test set, all unless given.", rich_help_panel=_FILES)
+    ] = None,
     shortlist: Annotated[
         bool | None, typer.Option("--shortlist/--all-words", help="Only likely words.", rich_help_panel=_FILES)
     ] = None,
     bootstrap: Annotated[
-        int | None, typer.Option(min=1, help="Draws for the intervals of 95 %; 1000.", rich_help_panel=_FILES)
+        int | None, typer.Option(min=1, help="Samples for the 95 % intervals; 1000.", rich_help_panel=_FILES)
     ] = None,
 ) -> None:
-    """Score a model on the validation data of the run that trained it, or on a file and its translation."""
+    """Score a model on the validation data of its run, on the test set that it comes with, or on files."""
     if model is not None:
-        if source is None or reference is None or directory is not None or run is not None or metric is not None:
-            raise InputError("--model goes with --source and --reference, and without a run or a metric")
-        _evaluate_files(model, source, reference, to, {"beam": beam, "shortlist": shortlist}, bootstrap or 1000)
+        if directory is not None or run is not None or metric is not None:
+            raise InputError("--model takes a test set or files; it goes without a run and without a metric")
+        if (source is None) != (reference is None):
+            raise InputError("--source and --reference go together; without both, the model's own test set is used")
+        _evaluate_model(model, source, reference, to, {"beam": beam, "shortlist": shortlist}, bootstrap or 1000)
     elif directory is None or any(option is not None for option in (source, reference, to, shortlist, bootstrap)):
-        raise InputError("give the directory of a run, or --model with --source and --reference")
+        raise InputError("give the directory of a run, or --model with or without --source and --reference")
     else:
         _evaluate_run(directory, run or directory, metric, beam)
 
@@ -61,29 +72,58 @@ def _evaluate_run(directory: Path, run: Path, metric: Metric | None, beam: int |
         typer.echo(f"signature {judgement.score.signature}")
 
 
-def _evaluate_files(
-    model: str, source: Path, reference: Path, to: str | None, changes: dict[str, Any], bootstrap: int
+def _evaluate_model(
+    model: str,
+    source: Path | None,
+    reference: Path | None,
+    to: str | None,
+    changes: dict[str, Any],
+    bootstrap: int,
 ) -> None:
-    from regard.cli.progress import progress
+    from regard import models
     from regard.pipeline import load
-    from regard.pipeline.jobs import count_lines
-    from regard.tasks import score
-    from regard.text.corpora import read_lines
+    from regard.text.evaluation_set import read_test_set
 
     pipeline = load(model)
-    pipeline.check(to, changes)
+    if source is not None and reference is not None:
+        pipeline.check(to, changes)
+        directions = [_read_files(source, reference, to)]
+    else:
+        if to is not None:
+            pipeline.tag(to)  # refuses a language that the model does not know
+        pipeline.with_changes(changes)
+        directions = read_test_set(models.find(model), pipeline.languages, to)
+    for number, direction in enumerate(directions):
+        if number:
+            typer.echo("")
+        _evaluate_direction(pipeline, direction, changes, bootstrap)
+
+
+def _read_files(source: Path, reference: Path, to: str | None) -> "Direction":
+    from regard.pipeline.jobs import count_lines
+    from regard.text.corpora import read_lines
+    from regard.text.evaluation_set import Direction
+
     counts = {path: count_lines(path)[0] for path in (source, reference)}
     if counts[source] != counts[reference]:
         raise DataError(f"{source} has {counts[source]:,} lines, {reference} {counts[reference]:,}; one for one is due")
+    return Direction(None, to, list(zip(read_lines(source), read_lines(reference), strict=True)))
+
+
+def _evaluate_direction(pipeline: "Pipeline", direction: "Direction", changes: dict[str, Any], bootstrap: int) -> None:
+    from regard.cli.progress import progress
+    from regard.tasks import score
+
+    sources, references = ([pair[side] for pair in direction.pairs] for side in (0, 1))
     texts: list[str] = []
-    sources = list(read_lines(source))
     with progress(len(sources)) as moved:
         for first in range(0, len(sources), 256):
-            made = pipeline.translate(sources[first : first + 256], to=to, **changes)
+            made = pipeline.translate(sources[first : first + 256], to=direction.target, **changes)
             texts += [translation.text for translation in made]
             moved.by(len(made))
-    references = list(read_lines(reference))
-    for name in ("bleu", "chrf"):
-        found = score(name, texts, references, bootstrap=bootstrap)
-        typer.echo(found.text)
-        typer.echo(f"signature {found.signature}")
+    bleu, chrf = (score(name, texts, references, bootstrap=bootstrap) for name in ("bleu", "chrf"))
+    where = f"{direction}, " if str(direction) else ""
+    typer.echo(f"{where}{len(sources):,} pairs: {bleu.value:.1f} BLEU, {chrf.value:.1f} chrF")
+    for found in (bleu, chrf):
+        typer.echo(found.text.replace(" (BP", "\n  (BP"))  # a line for the score, one for its details
+        typer.echo(found.signature)

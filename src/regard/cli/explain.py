@@ -24,7 +24,7 @@ def explain(
     causal: Annotated[bool, typer.Option(help="Let no token look ahead.")] = False,
     scale: Annotated[float | None, typer.Option(help="In place of 1/√d_k; 1 leaves scores unscaled.")] = None,
     d_model: Annotated[int, typer.Option(help="The width of a sentence's embeddings.")] = 4,
-    seed: Annotated[int, typer.Option(help="What a sentence's embeddings and projections are drawn from.")] = 0,
+    seed: Annotated[int, typer.Option(help="For the random embeddings and projections of a sentence.")] = 0,
 ) -> None:
     """Tell self-attention step by step: symbols, shapes, numbers. Without arguments, a worked example."""
     from rich.console import Console
@@ -85,6 +85,8 @@ def _is_file(text: str) -> bool:
 def show(told: "Explanation", console: "Console") -> None:
     """Print every step as a heading and a table, the weights as a heat map."""
     console.print("\n[bold]softmax(QKᵀ/√d_k + M) V[/], step by step\n")
+    if told.premise:
+        console.print(told.premise, style="italic", end="\n\n")
     for number, step in enumerate(told.steps, 1):
         shape = f"{step.shape} = {tuple(step.value.shape)}"
         console.print(f"[bold]{number}. {step.symbol}[/] = {step.equation}   [dim]{shape}[/]   {step.meaning}")

@@ -1,7 +1,9 @@
 """`regard export`: a model for other runtimes."""
 
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated, Literal
 
 import typer
@@ -28,24 +30,35 @@ def export(
     model: Annotated[str, typer.Argument(help="A model directory, or the name of a model in the package.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The directory to write, which is not there yet.")],
     to: Annotated[Runtime, typer.Option(help="The runtime.")],
-    check: Annotated[Path, typer.Option(help="Sentences and translations, a tab between: what it is checked on.")],
+    check: Annotated[
+        Path | None,
+        typer.Option(help="Sentences and translations, a tab between, to check it on; the model's own unless given."),
+    ] = None,
     quantize: Annotated[Quantization | None, typer.Option(help="Round the weights.")] = None,
     language: Annotated[
-        str | None, typer.Option(help="The language of the translations, if there are several.")
+        str | None, typer.Option(help="The language of the translations; all of the model's unless given.")
     ] = None,
 ) -> None:
-    """Write a model for another runtime, and check on real sentences that it does there what it does here."""
+    """Write a model for another runtime, and check that it computes there what it computes here."""
+    from regard import models
     from regard.export import export as export_model
     from regard.pipeline import load
     from regard.text import TabSeparated
 
     if output.exists():
         raise InputError(f"{output} is there already; choose another directory")
-    pairs = list(TabSeparated(path=check).pairs())[:_SENTENCES]
-    if not pairs:
-        raise DataError(f"{check} is empty; the export is checked on its sentences")
+    pairs = None
+    if check is not None:
+        pairs = list(islice(TabSeparated(path=check).pairs(), _SENTENCES))
+        if not pairs:
+            raise DataError(f"{check} is empty; the export is checked on its sentences")
     pipeline = load(model, precision="float")
-    pipeline.check(language, {})
+    if check is not None:
+        pipeline.check(language, {})
+    typer.echo(f"writing it for {to.value}, and checking it: this takes a minute or two", err=True)
     weights: Literal["int8"] | None = None if quantize is None else "int8"
-    found = export_model(pipeline, output, to=to.value, quantize=weights, pairs=pairs, language=language)
-    typer.echo(f"{output}: written for {to.value} and checked. {found.text}")
+    found = export_model(
+        pipeline, output, to=to.value, quantize=weights, pairs=pairs, language=language, directory=models.find(model)
+    )
+    typer.echo(f"{output}: written for {to.value} and checked; its README.md says how to use it.")
+    typer.echo(fill(found.text, 80))

@@ -8,7 +8,9 @@ import typer
 
 def reproduce(
     experiment: Annotated[str, typer.Argument(help="What to reproduce: multi30k or tatoeba.")],
-    source: Annotated[Path, typer.Option("--from", help="The directory with the corpus.")],
+    source: Annotated[
+        Path | None, typer.Option("--from", help="The directory with the corpus; it is downloaded unless given.")
+    ] = None,
     preset: Annotated[str, typer.Option(help="regard, our own; or published, or baseline.")] = "regard",
     seeds: Annotated[int, typer.Option(min=1, help="How many runs, with seeds 1, 2, …")] = 1,
     out: Annotated[Path, typer.Option(help="Where the runs go; what is there is gone on with.")] = Path("runs"),

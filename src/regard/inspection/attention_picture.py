@@ -1,13 +1,13 @@
-"""Who looked at whom while a translation was written, as a picture."""
+"""The cross-attention of a translation as a picture."""
 
-from pathlib import Path
+import os
 from typing import Any
 
 from torch import Tensor
 
 from regard.errors import InputError
 from regard.files import replaced_file
-from regard.pictures import pyplot_for
+from regard.pictures import new_figure, picture_path
 from regard.pipeline import CrossAttention
 from regard.text.tokenizer import SPACE
 
@@ -15,18 +15,27 @@ _LONGEST = 200  # words
 _SHOWN = 0.3  # weights from here on are written into their fields
 
 
-def draw_attention(record: CrossAttention, path: Path) -> None:
-    """Draw the weights of a translation, the mean of all heads and layers: a row for each word that was written.
+def draw_attention(record: CrossAttention, path: str | os.PathLike[str] | None = None) -> Any:
+    """Draw the attention weights of a translation, the mean of all heads and layers; return the matplotlib figure.
 
-    Pieces of one word are put together: what a word got is the sum over its pieces, what it gave the mean.
+    Each row is a word of the target, each column one of the source. Subwords of one word are merged: the weight of a
+    source word is the sum over its subwords, that of a target word the mean. With `path`, a .png, .svg or .pdf, the
+    figure is written there too.
+
+    >>> import regard
+    >>> model = regard.load("de-en")
+    >>> record = model.attention("Ich habe Hunger.", "I'm hungry.", to="en")
+    >>> figure = regard.inspection.draw_attention(record)
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ["I'm", 'hungry.', '</s>']
     """
-    pyplot = pyplot_for(path)
+    destination = None if path is None else picture_path(path)
     source, target = _words(record.source), _words(record.target)
-    weights = _by_word(record.mean_TS(), source, target)
     if max(len(source), len(target)) > _LONGEST:
         raise InputError(f"a picture has room for {_LONGEST} words a side; there are {len(source)} and {len(target)}")
-    size = (1.6 + 0.62 * len(source), 1.3 + 0.42 * len(target))
-    figure, axes = pyplot.subplots(figsize=size, layout="constrained")
+    weights = _by_word(record.mean_TS(), source, target)
+    figure = new_figure(1.6 + 0.62 * len(source), 1.3 + 0.42 * len(target))
+    axes = figure.subplots()
     axes.imshow(weights.numpy(), cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
     axes.set_xticks(range(len(source)), [_label(record.source, part) for part in source], rotation=40, ha="left")
     axes.set_yticks(range(len(target)), [_label(record.target, part) for part in target])
@@ -38,9 +47,10 @@ def draw_attention(record: CrossAttention, path: Path) -> None:
     axes.grid(which="minor", color="white", linewidth=1.5)
     axes.tick_params(which="minor", length=0)
     _write_numbers(axes, weights)
-    with replaced_file(path) as fresh:
-        figure.savefig(fresh, dpi=150, format=path.suffix[1:])
-    pyplot.close(figure)
+    if destination is not None:
+        with replaced_file(destination) as fresh:
+            figure.savefig(fresh, dpi=150, format=destination.suffix[1:])
+    return figure
 
 
 def _write_numbers(axes: Any, weights: Tensor) -> None:
@@ -51,7 +61,7 @@ def _write_numbers(axes: Any, weights: Tensor) -> None:
 
 
 def _words(tokens: list[str]) -> list[range]:
-    """Give the tokens of each word; a piece that starts with a space, and a special token, starts one."""
+    """Return the tokens of each word; a token that starts with a space, and a special token, starts one."""
     if any(SPACE in token for token in tokens):
         starts = [at for at, token in enumerate(tokens) if at == 0 or token.startswith((SPACE, "<2", "</"))]
     else:  # text that was cut before, with @@ where a word goes on

@@ -33,7 +33,10 @@ class Explanation:
 
     tokens: list[str]
     steps: list[Step]
+    premise: str = ""
+    """Where the numbers come from."""
     remark: str = ""
+    """What is worth noticing about them."""
 
 
 def worked_example() -> Explanation:
@@ -49,7 +52,7 @@ def worked_example() -> Explanation:
         "The note prints 0.5 everywhere off the diagonal. The first and the second token have no feature in common, "
         "so their product, and their score, is 0."
     )
-    return Explanation(told.tokens, told.steps, remark)
+    return replace(told, remark=remark)
 
 
 def explain_sentence(
@@ -76,7 +79,11 @@ def explain_sentence(
     told = explain_matrices(X + P, W_Q, W_K, W_V, tokens=words, causal=causal, scale=scale)
     sum_of_both = Step("H", "X + P", "the input of the first layer", "(T, D)", X + P)
     projections = [replace(step, equation=step.equation.replace("X", "H")) for step in told.steps[1:4]]
-    return Explanation(words, [*before, sum_of_both, *projections, *told.steps[4:]])
+    premise = (
+        f"The embeddings X and the matrices W_Q, W_K and W_V are random numbers, drawn from seed {seed}. "
+        "Nothing is trained: the numbers show the mechanism, not the meaning of the words."
+    )
+    return Explanation(words, [*before, sum_of_both, *projections, *told.steps[4:]], premise)
 
 
 def explain_matrices(
@@ -129,7 +136,17 @@ def explain_matrices(
     plus = " + M" if causal else ""
     steps.append(Step("weights", f"softmax(scores{plus})", "each row sums to 1", "(T, T)", weights[0, 0], True))
     steps.append(Step("output", "weights × V", "each token, a mix of the values", "(T, d_v)", output[0, 0]))
-    return Explanation(tokens, steps)
+    identities = [f"W_{name}" for name, W in (("Q", W_Q), ("K", W_K), ("V", W_V)) if W is None]
+    return Explanation(tokens, steps, _premise(identities))
+
+
+def _premise(identities: list[str]) -> str:
+    if not identities:
+        return ""
+    *others, last = identities
+    if others:
+        return f"{', '.join(others)} and {last} are the identity: what they are multiplied with stays as it is."
+    return f"{last} is the identity: what it is multiplied with stays as it is."
 
 
 def _check(name: str, matrix: Tensor) -> None:

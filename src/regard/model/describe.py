@@ -12,7 +12,7 @@ from regard.model.config import TransformerConfig
 # first that fits counts.
 _PROJECTIONS = [
     ("tokens", ["E"], "(W, D)"),
-    ("positions", ["P"], "(positions, D)"),
+    ("positions", ["P"], "(max, D)"),
     ("attention.query", ["W_Q", ""], "(H·K, D)"),
     ("attention.key", ["W_K", ""], "(G·K, D)"),
     ("attention.value", ["W_V", ""], "(G·V, D)"),
@@ -26,20 +26,21 @@ _PROJECTIONS = [
 
 
 def describe(config: TransformerConfig, parameters: Mapping[str, Tensor]) -> str:
-    """Write the tables for a model of this configuration with these parameters."""
+    """Return the tables for a model of this configuration with these parameters, at most 80 columns wide."""
     total = sum(tensor.numel() for tensor in parameters.values())
     norms = {"pre": "norms before the sublayers", "post": "norms after the residuals"}[config.norm_placement]
     sections = [
-        f"Transformer, {config.kind}, {config.encoder_layers} + {config.decoder_layers} layers, {norms}, "
-        f"{config.activation}: {total:,} parameters",
+        f"Transformer, {config.kind}: {total:,} parameters\n"
+        f"{config.encoder_layers} + {config.decoder_layers} layers, {norms}, {config.activation}",
         _section("Symbols", ["ours", "notes", "meaning", "size"], _symbols(config)),
         _section(
-            "Parameters (weights are stored transposed to the notes: a head's W_Q, (d_model, d_k), is K rows of ours)",
+            "Parameters\nWeights are stored transposed to the notes: a head's W_Q, (d_model, d_k), is\n"
+            "K rows of ours. A * stands for the number of a layer.",
             ["matrix", "notes", "letters", "shape", "copies", "parameters"],
             [*_parameter_rows(parameters), ["all", "", "", "", "", f"{total:,}"]],
         ),
         _section("What flows through it", ["tensor", "notes", "meaning", "shape"], _flow(config)),
-        _section("Who attends to whom", ["layer", "attention", "mask"], _attentions(config)),
+        _section("Which tokens attend to which", ["layer", "attention", "mask"], _attentions(config)),
     ]
     return "\n\n".join(sections)
 
@@ -58,9 +59,12 @@ def _sizes(config: TransformerConfig) -> dict[str, int]:
 
 def _symbols(config: TransformerConfig) -> list[list[str]]:
     size = {letter: f"{n:,}" for letter, n in _sizes(config).items()}
-    vocabulary = size["W"]
+    vocabulary = [["W", "Vocab", "tokens in the vocabulary", size["W"]]]
     if config.source_size != config.vocab_size:
-        vocabulary = f"{config.source_size:,} source, {vocabulary} target"
+        vocabulary = [
+            ["W", "Vocab", "tokens in the target vocabulary", size["W"]],
+            ["", "", "tokens in the source vocabulary", f"{config.source_size:,}"],
+        ]
     return [
         ["B", "", "sentences in a batch", "any"],
         ["T", "T", "target length, or queries", "any"],
@@ -71,13 +75,13 @@ def _symbols(config: TransformerConfig) -> list[list[str]]:
         ["K", "d_k", "width of a head's queries and keys", size["K"]],
         ["V", "d_v", "width of a head's values", size["V"]],
         ["F", "", "width of the feed-forward's hidden layer", size["F"]],
-        ["W", "Vocab", "tokens in the vocabulary", vocabulary],
+        *vocabulary,
         ["L", "", "layers, encoder + decoder", f"{config.encoder_layers} + {config.decoder_layers}"],
     ]
 
 
 def _parameter_rows(parameters: Mapping[str, Tensor]) -> list[list[str]]:
-    """Give a row a module: its weight and bias together, and layers that are alike as copies."""
+    """Return a row for each module, under the name of the one it is part of; layers that are alike are copies."""
     modules: dict[str, list[Tensor]] = {}
     for name, tensor in parameters.items():
         modules.setdefault(name.rpartition(".")[0], []).append(tensor)
@@ -85,20 +89,25 @@ def _parameter_rows(parameters: Mapping[str, Tensor]) -> list[list[str]]:
     for module, tensors in modules.items():
         alike.setdefault(re.sub(r"\.\d+\.", ".*.", module), []).append(tensors)
 
-    rows = []
+    rows: list[list[str]] = []
+    heading = ""
     for module, copies in alike.items():
         names, letters = next((names, letters) for end, names, letters in _PROJECTIONS if module.endswith(end))
+        parent, _, name = module.rpartition(".")
+        if parent and parent != heading:
+            rows.append([parent])
+        heading = parent
         notes = ", ".join(filter(None, names[: len(copies[0])]))
         shape = " + ".join(_shape(tensor.shape) for tensor in copies[0])
         count = sum(tensor.numel() for tensors in copies for tensor in tensors)
-        rows.append([module, notes, letters, shape, str(len(copies)), f"{count:,}"])
+        rows.append([f"  {name}" if parent else name, notes, letters, shape, str(len(copies)), f"{count:,}"])
     return rows
 
 
 def _flow(config: TransformerConfig) -> list[list[str]]:
     z = _sizes(config)
     D, H, G, K, V, W = (z[letter] for letter in "DHGKVW")
-    position = [["positions", "P", f"{config.positions} positions, added to X and to Y", _shape(("T", D))]]
+    position = [["positions", "P", f"{config.positions}, added to X and to Y", _shape(("T", D))]]
     encoder = [
         ["embedded source", "X + P", "input to the encoder", _shape(("B", "S", D))],
         ["memory", "g_{1:T′}", "encoder output", _shape(("B", "S", D))],
@@ -108,13 +117,13 @@ def _flow(config: TransformerConfig) -> list[list[str]]:
         ["states", "h_{1:T}", "decoder output", _shape(("B", "T", D))],
     ]
     attention = [
-        ["x", "H", "what a layer attends from, or to", _shape(("B", "T or S", D))],
+        ["x", "H", "what a layer attends from or to", _shape(("B", "T or S", D))],
         ["query_BHTK", "Q^p", "queries", _shape(("B", H, "T", K))],
         ["key_BGSK", "K^p", "keys", _shape(("B", G, "S", K))],
         ["value_BGSV", "V^p", "values", _shape(("B", G, "S", V))],
-        ["scores_BHTS", "QKᵀ/√d_k", f"similarity, scaled by 1/√{K} = {K**-0.5:.4g}", _shape(("B", H, "T", "S"))],
-        ["mask", "M", "true or false here, 0 or -∞ in the notes", "broadcasts to (B, H, T, S)"],
-        ["weights_BHTS", "softmax", "attention weights, each row sums to 1", _shape(("B", H, "T", "S"))],
+        ["scores_BHTS", "QKᵀ/√d_k", f"scaled by 1/√{K} = {K**-0.5:.4g}", _shape(("B", H, "T", "S"))],
+        ["mask", "M", "boolean; 0 or -∞ in the notes", "(B, H, T, S)"],
+        ["weights_BHTS", "softmax", "each row sums to 1", _shape(("B", H, "T", "S"))],
         ["heads_BHTV", "head_p", "weighted sums of values", _shape(("B", H, "T", V))],
         ["concatenated", "Concat", "all heads side by side", _shape(("B", "T", H * V))],
         ["output", "MultiHead", "combined attention", _shape(("B", "T", D))],
@@ -140,11 +149,14 @@ def _shape(sizes: Sequence[int | str]) -> str:
 
 
 def _section(title: str, header: list[str], rows: list[list[str]]) -> str:
-    """Set a table in columns, numbers to the right."""
-    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    """Return a table in columns, numbers to the right; a row of one cell is a heading and takes the whole line."""
+    table = [header, *(row for row in rows if len(row) > 1)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(header))]
     to_the_right = [header[column] in ("size", "copies", "parameters") for column in range(len(header))]
 
     def line(cells: list[str]) -> str:
+        if len(cells) == 1:
+            return cells[0]
         aligned = zip(cells, widths, to_the_right, strict=True)
         return "  ".join(cell.rjust(w) if right else cell.ljust(w) for cell, w, right in aligned).rstrip()
 

@@ -13,11 +13,14 @@ import torch
 from regard.errors import ConfigError, InputError, ModelError
 from regard.files import read_json
 from regard.model import Transformer
-from regard.model.directory import CONFIG_FILE
 from regard.pipeline.decoding import decode_requests, decode_stream, default_limit
 from regard.pipeline.engine import Engine
 from regard.pipeline.linear import Precision, bytes_are_fast
+<<<<<<< HEAD
 from regard.pipeline.phrases import PhraseBook
+=======
+from regard.pipeline.notebook import table_html
+>>>>>>> issue18-c
 from regard.pipeline.shortlist import SHORTLIST, Shortlist
 from regard.pipeline.translation import CrossAttention, Part, Translation, Wishes, on_one_line, put_together
 from regard.search import Constraints, Hypothesis, Request, SearchSettings, Settled
@@ -50,6 +53,7 @@ class Pipeline:
         settings: SearchSettings | None = None,
         precision: Literal["auto", "float", "int8"] = "auto",
         shortlist: Shortlist | None = None,
+        name: str = "",
     ) -> None:
         if model.config.kind != "encoder-decoder":
             raise InputError(f"the model is {model.config.kind}; a pipeline needs an encoder and a decoder")
@@ -58,6 +62,7 @@ class Pipeline:
                 f"the model knows {model.config.source_size} and {model.config.vocab_size} tokens, "
                 f"its tokenizers {source.vocab_size} and {target.vocab_size}"
             )
+        self.name = name
         self.model, self.source, self.target = model.eval(), source, target
         self.settings = SearchSettings() if settings is None else settings
         if precision == "auto":
@@ -74,7 +79,26 @@ class Pipeline:
         shortlist = None
         if (path / SHORTLIST).exists():
             shortlist = Shortlist.load(path / SHORTLIST, source.vocab_size, target.vocab_size)
-        return cls(model, source, target, settings=settings, precision=precision, shortlist=shortlist)
+        return cls(
+            model, source, target, settings=settings, precision=precision, shortlist=shortlist, name=path.resolve().name
+        )
+
+    def __repr__(self) -> str:
+        return f"Pipeline({', '.join(value for _, value in self._summary())})"
+
+    def _repr_html_(self) -> str:
+        return table_html(self._summary())
+
+    def _summary(self) -> list[tuple[str, str]]:
+        """Return what tells this pipeline from others, each with a heading."""
+        config, count = self.model.config, sum(parameter.numel() for parameter in self.model.parameters())
+        rows = [
+            ("model", self.name),
+            ("languages", " and ".join(self.languages)),
+            ("size", f"{config.encoder_layers}+{config.decoder_layers} layers, {count / 1e6:.1f} M parameters"),
+            ("precision", self.precision),
+        ]
+        return [(heading, value) for heading, value in rows if value]
 
     @property
     def shortlist(self) -> Shortlist | None:
@@ -396,9 +420,4 @@ def load(name: str | os.PathLike[str], *, precision: Literal["auto", "float", "i
     """
     from regard import models
 
-    path = Path(name)
-    if str(name) in models.names() and not (path / CONFIG_FILE).exists():
-        path = models.path_of(str(name))
-    if not path.exists():
-        raise ModelError(f"{name} is no directory, and no model of the package: {', '.join(models.names())}")
-    return Pipeline.load(path, precision)
+    return Pipeline.load(models.find(name), precision)

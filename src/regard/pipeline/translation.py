@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from regard.pipeline.notebook import heat_map_html, ranking_html
 from regard.search import Hypothesis
 from regard.text import Tokenizer
 from regard.text.sentences import Piece
@@ -11,9 +12,9 @@ from regard.text.sentences import Piece
 _BREAKS = dict.fromkeys(map(ord, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Translation:
-    """What a model made of a text."""
+    """What a model made of a text. `str()` of it is the text."""
 
     text: str
     score: float
@@ -30,10 +31,21 @@ class Translation:
     untranslated: tuple[str, ...] = ()
     """Sentences that have words, and for which the model wrote nothing."""
 
+    def __str__(self) -> str:
+        return self.text
 
-@dataclass(frozen=True)
+    def __repr__(self) -> str:
+        count = len(self.alternatives)
+        alternatives = f", {count} alternative{'s' if count > 1 else ''}" if count else ""
+        return f"Translation({self.text!r}, score={self.score:.4f}{alternatives}{', cut' if self.cut else ''})"
+
+    def _repr_html_(self) -> str:
+        return ranking_html([(one.text, one.score) for one in (self, *self.alternatives)])
+
+
+@dataclass(frozen=True, repr=False)
 class CrossAttention:
-    """What each token of a translation looked at in its source while it was written."""
+    """The cross-attention weights of a translation: of each target token, over the source tokens."""
 
     source: list[str]
     target: list[str]
@@ -42,8 +54,21 @@ class CrossAttention:
     """Of each layer and head; they sum to 1 over the source."""
 
     def mean_TS(self) -> Tensor:
-        """Give the mean of all heads of all layers."""
+        """Return the mean of all heads of all layers."""
         return self.weights_LHTS.mean((0, 1))
+
+    def __repr__(self) -> str:
+        L, H, T, S = self.weights_LHTS.shape
+        tokens = f"{_shortened(self.source)} → {_shortened(self.target)}"
+        return f"CrossAttention({L} layers, {H} heads, {T} target × {S} source tokens: {tokens})"
+
+    def _repr_html_(self) -> str:
+        return heat_map_html(self.source, self.target, self.mean_TS().tolist())
+
+
+def _shortened(tokens: list[str], shown: int = 4) -> str:
+    """Return the first tokens, in quotes that also escape line breaks."""
+    return repr(" ".join(tokens[:shown])) + (" …" if len(tokens) > shown else "")
 
 
 @dataclass(frozen=True)

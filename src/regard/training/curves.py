@@ -5,13 +5,13 @@ from typing import Any
 
 from regard.errors import ModelError
 from regard.files import replaced_file
-from regard.pictures import pyplot_for
+from regard.pictures import new_figure, picture_path
 from regard.training.reports import METRICS, is_validation, read_metrics
 
 
 def draw_curves(directory: Path, path: Path) -> None:
     """Draw what `metrics.jsonl` tells: loss and validation, learning rate, speed."""
-    pyplot = pyplot_for(path)
+    path = picture_path(path)
     if not (directory / METRICS).exists():
         raise ModelError(f"{directory / METRICS} is missing; {directory} is not the directory of a run that has begun")
     lines = read_metrics(directory / METRICS)
@@ -19,9 +19,8 @@ def draw_curves(directory: Path, path: Path) -> None:
     validations = [line for line in lines if is_validation(line)]
     if not steps:
         raise ModelError(f"{directory / METRICS} tells of no steps yet")
-    figure, (top, middle, bottom) = pyplot.subplots(
-        3, 1, figsize=(8, 7.5), sharex=True, height_ratios=(3, 1.2, 1), layout="constrained"
-    )
+    figure = new_figure(8, 7.5)
+    top, middle, bottom = figure.subplots(3, 1, sharex=True, height_ratios=(3, 1.2, 1))
     _losses(top, steps, validations)
     numbers = [line["step"] for line in steps]
     middle.plot(numbers, [line["learning_rate"] for line in steps], color="#7a5195")
@@ -36,7 +35,6 @@ def draw_curves(directory: Path, path: Path) -> None:
     top.set_title(directory.resolve().name, loc="left", fontweight="bold")
     with replaced_file(path) as fresh:
         figure.savefig(fresh, dpi=120, format=path.suffix[1:])
-    pyplot.close(figure)
 
 
 def _losses(axes: Any, steps: list[dict[str, Any]], validations: list[dict[str, Any]]) -> None:

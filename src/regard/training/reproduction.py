@@ -47,7 +47,7 @@ class Result:
     """The validation BLEU of the model that was tested."""
 
 
-def reproduce(name: str, preset: str, seed: int, *, data: Path, out: Path, listener: Listener) -> Result:
+def reproduce(name: str, preset: str, seed: int, *, data: Path | None, out: Path, listener: Listener) -> Result:
     """Train one seed of an experiment and score it; what is done already is read, so tests are scored once."""
     experiment = experiment_of(name)
     if preset not in experiment.presets:

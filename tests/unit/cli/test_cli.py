@@ -30,6 +30,16 @@ def test_explain_tells_the_worked_example() -> None:
         assert expected in result.stdout
 
 
+def test_explain_says_where_its_numbers_come_from() -> None:
+    def told(*arguments: str) -> str:
+        return " ".join(regard("explain", *arguments).stdout.split())
+
+    assert "W_Q, W_K and W_V are the identity" in told()
+    assert "W_Q and W_V are the identity" in told("--x", "1 0; 0 1", "--w-k", "0 1; 1 0")
+    assert "identity" not in told("--x", "1 0; 0 1", "--w-q", "1 0; 0 1", "--w-k", "0 1; 1 0", "--w-v", "1; 1")
+    assert "random numbers, drawn from seed 3. Nothing is trained" in told("the cat", "--seed", "3")
+
+
 def test_explain_takes_matrices_files_and_sentences(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("1 0\n0 1\n")
     assert "0.731  0.269" in regard("explain", "--x", tmp_path / "x.txt", "--scale", "1").stdout

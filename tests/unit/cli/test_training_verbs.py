@@ -130,10 +130,13 @@ def test_dry_run_predicts_without_leaving_anything(
 
 
 def test_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(monkeypatch, "doctor") == 0
+    monkeypatch.setenv("COLUMNS", "80")
+    assert call(monkeypatch, "doctor", "--seconds", "1") == 0
     told = capsys.readouterr().out
-    for expected in ("processor", "from bytes", "bfloat16", "gloo", "free here"):
+    for expected in ("processor", "random bytes", "bfloat16", "→ Train ", "gloo", "free here"):
         assert expected in told
+    assert max(map(len, told.splitlines())) <= 80
+    assert " 0." not in told.partition("dropout")[2].partition("processes")[0], "a factor below 1"
 
 
 def test_train_says_what_is_wrong(

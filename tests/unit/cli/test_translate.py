@@ -209,8 +209,35 @@ def test_score_and_evaluate(regard: Shell, model: Path, tmp_path: Path) -> None:
     assert "bs:20" in out
     reference.write_text("one\n")
     assert "5 lines" in regard(*common, code=3)[1]
-    assert "--model goes with" in regard("evaluate", "--model", model, code=2)[1]
+    assert "go together" in regard("evaluate", "--model", model, "--source", source, code=2)[1]
+    assert "goes without a run" in regard("evaluate", tmp_path, "--model", model, code=2)[1]
     assert "the directory of a run" in regard("evaluate", code=2)[1]
+
+
+def test_evaluate_takes_the_test_set_that_a_model_comes_with(regard: Shell, tmp_path: Path) -> None:
+    model = save_small_model(tmp_path / "model")
+    common = ("evaluate", "--model", model, "--beam", "1", "--bootstrap", "5")
+    assert "test.tsv is missing" in regard(*common, code=4)[1]
+    pairs = zip(SENTENCES[:5], SENTENCES[5:10], strict=True)
+    (model / "test.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in pairs))
+    assert "test.json is missing; it says which column" in regard(*common, code=4)[1]
+    (model / "test.json").write_text('{"columns": ["en", "en"]}')
+    assert "test.json does not name two languages" in regard(*common, code=4)[1]
+    (model / "test.json").write_text('{"columns": ["en", "de"]}')
+    both, _ = regard(*common)
+    one, _ = regard(*common, "--to", "de")
+    assert both.startswith("de → en, 5 pairs: ")
+    assert one.startswith("en → de, 5 pairs: ")
+    assert one in both
+    assert max(map(len, both.splitlines())) <= 80
+    source, reference = tmp_path / "source", tmp_path / "reference"
+    source.write_text("".join(f"{text}\n" for text in SENTENCES[:5]))
+    reference.write_text("".join(f"{text}\n" for text in SENTENCES[5:10]))
+    files, _ = regard(*common, "--source", source, "--reference", reference, "--to", "de")
+    assert files.splitlines()[1:] == one.splitlines()[1:]
+    assert "language 'fr'" in regard("evaluate", "--model", model, "--to", "fr", code=2)[1]
+    (model / "test.json").write_text('{"columns": ["en", "fr"]}')
+    assert "test.tsv is in en and fr" in regard("evaluate", "--model", model, "--to", "de", code=2)[1]
 
 
 def test_what_is_left_of_another_job_is_not_taken_for_this_ones(

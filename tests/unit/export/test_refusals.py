@@ -38,11 +38,21 @@ def test_what_there_is_nothing_to_check_with(tmp_path: Path) -> None:
 
 def test_what_counts_as_a_failure() -> None:
     fine: dict[str, Any] = dict(
-        sentences=9, largest_difference=1e-5, same=1.0, bleu=30.0, other_bleu=30.0, quantized=False
+        sentences=1000, origin="", largest_difference=1e-5, rise=0.0, same=1.0, bleu=(30.0, 30.0), quantized=False
     )
     assert Verification(**fine).failure is None
     assert "differs by 0.01" in str(Verification(**{**fine, "largest_difference": 0.01}).failure)
     assert "99.00 % of sentences only" in str(Verification(**{**fine, "same": 0.99}).failure)
     rounded = {**fine, "quantized": True, "largest_difference": 0.2, "same": 0.9}
-    assert Verification(**{**rounded, "other_bleu": 29.8}).failure is None
-    assert "29.60 BLEU, the model's own 30.00" in str(Verification(**{**rounded, "other_bleu": 29.6}).failure)
+    assert Verification(**{**rounded, "bleu": (30.0, 29.8)}).failure is None
+    assert "29.60 BLEU, the model's own 30.00" in str(Verification(**{**rounded, "bleu": (30.0, 29.6)}).failure)
+
+
+def test_few_sentences_are_not_judged_by_bleu() -> None:
+    """A word or two change it by more than is accepted; the likelihood of all tokens says more."""
+    few: dict[str, Any] = dict(
+        sentences=36, origin="", largest_difference=0.2, same=0.9, bleu=(30.0, 28.0), quantized=True
+    )
+    assert Verification(**few, rise=0.01).failure is None
+    assert "0.2 higher" in str(Verification(**few, rise=0.2).failure)
+    assert "0.2 higher" in str(Verification(**{**few, "bleu": None}, rise=0.2).failure)

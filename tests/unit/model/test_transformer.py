@@ -173,9 +173,20 @@ def test_the_description_accounts_for_every_parameter(config: TransformerConfig)
     model = Transformer(config)
     lines = model.describe().splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("Parameters"))
-    rows = lines[start + 3 : lines.index("", start)]
-    *parts, total = [int(row.split()[-1].replace(",", "")) for row in rows]
+    cells = [line.split()[-1].replace(",", "") for line in lines[start : lines.index("", start)]]
+    *parts, total = [int(cell) for cell in cells if cell.isdecimal()]
     assert sum(parts) == total == count(model)
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("preset", ["tiny", "small", "base", "big"])
+def test_the_description_fits_80_columns(preset: str) -> None:
+    config = TransformerConfig.preset(
+        preset, vocab_size=256_206, source_vocab_size=128_004, shared_embeddings="none", positions="learned"
+    )
+    with torch.device("meta"):
+        lines = Transformer(config).describe().splitlines()
+    assert max(map(len, lines)) <= 80
 
 
 def test_the_description_shows_the_notes_letters_beside_ours() -> None:

@@ -1,0 +1,43 @@
+"""Sentences that an export is checked on when no others are given, in German and in English."""
+
+SENTENCES: tuple[dict[str, str], ...] = tuple(
+    {"de": german, "en": english}
+    for german, english in (
+        ("Guten Morgen!", "Good morning!"),
+        ("Ich habe Hunger.", "I'm hungry."),
+        ("Wie spät ist es?", "What time is it?"),
+        ("Wo ist der Bahnhof?", "Where is the train station?"),
+        ("Das Wetter ist heute sehr schön.", "The weather is very nice today."),
+        ("Kannst du mir bitte helfen?", "Can you help me, please?"),
+        ("Sie wohnt seit drei Jahren in Berlin.", "She has lived in Berlin for three years."),
+        ("Mein Bruder ist älter als ich.", "My brother is older than me."),
+        ("Wir haben gestern einen langen Spaziergang gemacht.", "We took a long walk yesterday."),
+        ("Das Buch liegt auf dem Tisch.", "The book is on the table."),
+        ("Was kostet diese Lampe?", "How much does this lamp cost?"),
+        ("Er trinkt seinen Kaffee ohne Zucker.", "He drinks his coffee without sugar."),
+        ("Die Kinder spielen im Garten.", "The children are playing in the garden."),
+        ("Ich weiß nicht, was ich sagen soll.", "I don't know what to say."),
+        ("Der Zug hatte zwanzig Minuten Verspätung.", "The train was twenty minutes late."),
+        ("Bitte mach das Fenster zu, es ist kalt.", "Please close the window, it's cold."),
+        ("Hast du meinen Schlüssel gesehen?", "Have you seen my key?"),
+        ("Morgen fahren wir ans Meer.", "Tomorrow we are going to the sea."),
+        ("Sie liest jeden Abend eine Stunde.", "She reads for an hour every evening."),
+        ("Mein Vater arbeitet in einer Bank.", "My father works in a bank."),
+        ("Es hat die ganze Nacht geregnet.", "It rained all night."),
+        ("Warum bist du nicht gekommen?", "Why didn't you come?"),
+        ("Das ist nicht meine Schuld.", "That is not my fault."),
+        ("Ich möchte ein Zimmer für zwei Nächte.", "I would like a room for two nights."),
+        ("Der Hund hat die Katze über die Straße gejagt.", "The dog chased the cat across the street."),
+        ("Kein Mensch hat ihm geglaubt.", "Nobody believed him."),
+        ("Sie hat mir ein Bild von ihrem Haus gezeigt.", "She showed me a picture of her house."),
+        ("Wenn ich Zeit habe, rufe ich dich an.", "If I have time, I'll call you."),
+        ("Er kann gut schwimmen, aber er hat Angst vor Wellen.", "He swims well, but he is afraid of waves."),
+        ("Wir müssen noch Brot und Milch kaufen.", "We still have to buy bread and milk."),
+        ("Das Konzert beginnt um acht Uhr.", "The concert begins at eight o'clock."),
+        ("Niemand wusste, wem das Auto gehörte.", "Nobody knew whose car it was."),
+        ("Ich habe den Film schon zweimal gesehen.", "I have already seen the film twice."),
+        ("Sein neues Fahrrad ist rot.", "His new bicycle is red."),
+        ("Vergiss nicht, die Blumen zu gießen.", "Don't forget to water the flowers."),
+        ("Die Suppe ist zu heiß.", "The soup is too hot."),
+    )
+)

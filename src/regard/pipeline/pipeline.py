@@ -16,11 +16,8 @@ from regard.model import Transformer
 from regard.pipeline.decoding import decode_requests, decode_stream, default_limit
 from regard.pipeline.engine import Engine
 from regard.pipeline.linear import Precision, bytes_are_fast
-<<<<<<< HEAD
-from regard.pipeline.phrases import PhraseBook
-=======
 from regard.pipeline.notebook import table_html
->>>>>>> issue18-c
+from regard.pipeline.phrases import PhraseBook
 from regard.pipeline.shortlist import SHORTLIST, Shortlist
 from regard.pipeline.translation import CrossAttention, Part, Translation, Wishes, on_one_line, put_together
 from regard.search import Constraints, Hypothesis, Request, SearchSettings, Settled

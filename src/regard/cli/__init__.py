@@ -7,7 +7,6 @@ import os
 import sys
 from typing import NoReturn
 
-from regard.cli.app import app
 from regard.cli.interrupts import Interrupted, interruptible
 from regard.errors import RegardError
 
@@ -20,6 +19,8 @@ def main() -> NoReturn:
             stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to stop
     try:
         with interruptible():
+            from regard.cli.app import app  # here, where a signal is heard already
+
             try:
                 app()
             finally:

@@ -23,7 +23,7 @@ def interruptible() -> Iterator[None]:
         yield
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    heard = [number for number, handler in before.items() if handler != signal.SIG_IGN]
+    heard = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
 
     def leave(number: int, frame: FrameType | None) -> None:
         os._exit(128 + number)

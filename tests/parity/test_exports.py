@@ -88,9 +88,9 @@ def run_readme(directory: Path) -> str:
 @pytest.mark.parametrize("quantize", [None, "int8"])
 def test_the_program_in_the_readme_translates(runtime: Runtime, quantize: Quantization | None, tmp_path: Path) -> None:
     pipeline = regard.load("de-en", precision="float")
-    found = export(pipeline, tmp_path / "there", to=runtime, quantize=quantize)
+    found = export(pipeline, tmp_path / "there", to=runtime, quantize=quantize, language="en")
     assert "built-in sentences" in found.text
-    assert run_readme(tmp_path / "there") == "I'm hungry.\n"
+    assert run_readme(tmp_path / "there") in ("I'm hungry.\n", "I am hungry.\n")
 
 
 def test_no_data_is_needed_for_a_model_without_languages(runtime: Runtime, tmp_path: Path) -> None:

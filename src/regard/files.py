@@ -15,7 +15,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from regard.errors import ModelError, NoSpaceError
+from regard.errors import ModelError, NoSpaceError, shown
 
 _MOST_VALUES = 2_000_000
 """In one file; Python's objects for them take a few hundred bytes each."""
@@ -98,7 +98,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
         twice = max(Counter(key for key, _ in pairs).items(), key=itemgetter(1))[0]
-        raise ValueError(f"the key {twice[:100]!r} comes twice")
+        raise ValueError(f"the key {shown(twice)} comes twice")
     return content
 
 

@@ -20,11 +20,13 @@ from regard.pipeline.linear import Precision, bytes_are_fast
 from regard.pipeline.shortlist import SHORTLIST, Shortlist
 from regard.pipeline.translation import CrossAttention, Part, Translation, Wishes, on_one_line, put_together
 from regard.search import Hypothesis, Request, SearchSettings, Settled
+from regard.search.settings import MOST_ROWS
 from regard.text import Tokenizer, padded
 from regard.text.sentences import Piece, fitting_pieces, split_sentences
 from regard.text.tokenizer import load_tokenizers
 
 GENERATION = "generation.json"
+_LARGEST_SETTINGS = 1 << 20
 _SCORED = 1024  # tokens at once
 _LONGEST_PIECE = 120  # tokens; longer sentences are cut into pieces
 
@@ -65,7 +67,10 @@ class Pipeline:
         shortlist = None
         if (path / SHORTLIST).exists():
             shortlist = Shortlist.load(path / SHORTLIST, source.vocab_size, target.vocab_size)
-        return cls(model, source, target, settings=settings, precision=precision, shortlist=shortlist)
+        try:
+            return cls(model, source, target, settings=settings, precision=precision, shortlist=shortlist)
+        except (InputError, ModelError) as error:
+            raise ModelError(f"{path}: {error}") from None
 
     @property
     def shortlist(self) -> Shortlist | None:
@@ -350,9 +355,14 @@ def check_whole(text: str) -> None:
 def read_settings(path: Path) -> SearchSettings:
     """Read how a model is made to write."""
     try:
-        return SearchSettings(**read_json(path))
-    except (ConfigError, TypeError) as error:
+        settings = SearchSettings.model_validate(read_json(path, largest=_LARGEST_SETTINGS))
+    except ConfigError as error:
         raise ModelError(f"{path}: {error}") from None
+    # Who translates may ask for more; a model that came from elsewhere may not.
+    for name, most in (("beam", MOST_ROWS), ("n_best", MOST_ROWS), ("min_length", 50)):
+        if getattr(settings, name) > most:
+            raise ModelError(f"{path}: {name} is {getattr(settings, name)}; a model may set {most} at most")
+    return settings
 
 
 def load(name: str | os.PathLike[str], *, precision: Literal["auto", "float", "int8"] = "auto") -> Pipeline:

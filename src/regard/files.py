@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
@@ -17,9 +17,9 @@ from safetensors import SafetensorError
 
 from regard.errors import ModelError, NoSpaceError, shown
 
-_MOST_VALUES = 2_000_000
+_MOST_VALUES = 1_700_000
 """In one file; Python's objects for them take a few hundred bytes each."""
-_DEEPEST = 32
+_DEEPEST, _MOST_KEYS = 32, 100
 
 
 def read_json(path: Path, largest: int = 4 << 20) -> dict[str, Any]:
@@ -40,6 +40,15 @@ def read_json(path: Path, largest: int = 4 << 20) -> dict[str, Any]:
     if _is_deeper(content, _DEEPEST):
         raise ModelError(f"{path} nests values more than {_DEEPEST} deep")
     return content
+
+
+def check_names(keys: Collection[str], path: Path) -> None:
+    """Refuse keys that no configuration has, before each of them becomes a part of a message."""
+    if len(keys) > _MOST_KEYS:
+        raise ModelError(f"{path} has {len(keys):,} keys where at most {_MOST_KEYS} are known")
+    for key in keys:
+        if not (key.isidentifier() and len(key) <= 100):
+            raise ModelError(f"{path}: {shown(key)} is not a key it knows")
 
 
 def read_bytes(path: Path, largest: int) -> bytes:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from regard.errors import ConfigError, ModelError, shown
-from regard.files import check_is_file, read_json, replaced_files
+from regard.files import check_is_file, check_names, read_json, replaced_files
 from regard.model.config import TransformerConfig
 
 Origin = str | os.PathLike[str]
@@ -57,15 +57,18 @@ def read_config(path: Path) -> TransformerConfig:
     if "format" not in content:
         hint = ""
         if "model_type" in content:
-            model = f"a {_name(str(content['model_type']))} model"
-            hint = f"; it looks like Hugging Face's for {model}, which `regard convert` may read"
+            kind = _name(str(content["model_type"]))
+            hint = f"; it looks like Hugging Face's for a {kind} model, which `regard convert` may read"
         raise ModelError(f'{path} has no "format" and is not regard\'s{hint}')
     if type(content["format"]) is not int or content["format"] != FORMAT:
         raise ModelError(
             f"{path} is of format {shown(content['format'])}; this version of regard reads format {FORMAT}"
         )
+    model = content.get("model")
+    if isinstance(model, dict):
+        check_names(model, path)
     try:
-        return TransformerConfig.model_validate(content.get("model"))
+        return TransformerConfig.model_validate(model)
     except ConfigError as error:
         raise ModelError(f"{path}: {error}") from None
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import ConfigError, InputError, ModelError
-from regard.files import read_json
+from regard.files import check_names, read_json
 from regard.model import Transformer
 from regard.model.directory import CONFIG_FILE
 from regard.pipeline.decoding import decode_requests, decode_stream, default_limit
@@ -354,8 +354,10 @@ def check_whole(text: str) -> None:
 
 def read_settings(path: Path) -> SearchSettings:
     """Read how a model is made to write."""
+    content = read_json(path, largest=_LARGEST_SETTINGS)
+    check_names(content, path)
     try:
-        settings = SearchSettings.model_validate(read_json(path, largest=_LARGEST_SETTINGS))
+        settings = SearchSettings.model_validate(content)
     except ConfigError as error:
         raise ModelError(f"{path}: {error}") from None
     # Who translates may ask for more; a model that came from elsewhere may not.

@@ -9,7 +9,11 @@ from torch import Tensor
 def reference_attention(
     query: Tensor, key: Tensor, value: Tensor, allowed: Tensor, bias: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Loop over sentences, heads and queries; each looks at the keys it may see and at no others."""
+    """Loop over sentences, heads and queries; each attends to the keys that it may attend to and to no others.
+
+    A bias is taken less its row's largest value, which leaves the softmax as it is: of -1e300 plus a score, float64
+    would keep nothing of the score.
+    """
     (B, H, T, _), G, S, V = query.shape, key.size(1), key.size(2), value.size(3)
     allowed = allowed.expand(B, H, T, S) & (bias.expand(B, H, T, S) != -math.inf)
     bias = bias.expand(B, H, T, S)
@@ -22,7 +26,8 @@ def reference_attention(
                 seen = allowed[b, h, t].nonzero().flatten().tolist()
                 if not seen:
                     continue
-                scores = torch.stack([query[b, h, t].dot(key[b, g, s]) * scale + bias[b, h, t, s] for s in seen])
+                row_bias = bias[b, h, t, seen] - bias[b, h, t, seen].max()
+                scores = torch.stack([query[b, h, t].dot(key[b, g, s]) * scale for s in seen]) + row_bias
                 unnormalised = (scores - scores.max().detach()).exp()
                 row = unnormalised / unnormalised.sum()
                 weights[b, h, t, seen] = row

@@ -64,3 +64,9 @@ class DivergedError(RegardError):
     """Training whose losses or gradients are no longer numbers."""
 
     exit_code = 5
+
+
+def shown(value: object) -> str:
+    """Return a value from outside as a message has it: in one line, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]} … ({len(text):,} characters)"

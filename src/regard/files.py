@@ -1,27 +1,36 @@
 """Files: written so that nothing is ever half-written (write beside, flush to the disk, rename), and JSON read."""
 
 import errno
+import io
 import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
-from regard.errors import ModelError, NoSpaceError, WriteError
+from regard.errors import ModelError, NoSpaceError, WriteError, shown
+
+_MOST_VALUES = 1_700_000
+"""In one file; Python's objects for them take a few hundred bytes each."""
+_DEEPEST, _MOST_KEYS = 32, 100
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object, in which no key comes twice."""
-    check_is_file(path)
+def read_json(path: Path, largest: int = 4 << 20) -> dict[str, Any]:
+    """Read a JSON object, in which no key comes twice, from a file of at most `largest` bytes."""
+    data = read_bytes(path, largest)
+    if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise ModelError(f"{path} has more than {_MOST_VALUES:,} values; that is more than is read")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_each_key_once)
-    except (OSError, UnicodeDecodeError) as error:
+        content = json.loads(data.decode("utf-8"), object_pairs_hook=_each_key_once)
+    except UnicodeDecodeError as error:
         raise ModelError(f"{path} cannot be read: {error}") from None
     except json.JSONDecodeError as error:
         raise ModelError(f"{path} is not JSON: {error.msg} at line {error.lineno}") from None
@@ -29,7 +38,57 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ModelError(f"{path} is not JSON that can be read: {error}") from None
     if not isinstance(content, dict):
         raise ModelError(f"{path} holds a JSON {type(content).__name__}; an object was expected")
+    if _is_deeper(content, _DEEPEST):
+        raise ModelError(f"{path} nests values more than {_DEEPEST} deep")
     return content
+
+
+def check_names(keys: Collection[str], path: Path) -> None:
+    """Refuse keys that no configuration has, before each of them becomes a part of a message."""
+    if len(keys) > _MOST_KEYS:
+        raise ModelError(f"{path} has {len(keys):,} keys where at most {_MOST_KEYS} are known")
+    for key in keys:
+        if not (key.isidentifier() and len(key) <= 100):
+            raise ModelError(f"{path}: {shown(key)} is not a key it knows")
+
+
+def read_bytes(path: Path, largest: int) -> bytes:
+    """Read a file of at most `largest` bytes, and no more than that even while it grows."""
+    check_is_file(path)
+    try:
+        # Not to wait, if a pipe has taken the file's place since.
+        with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size > largest:
+                data = None
+            else:
+                data = _read_up_to(file, largest + 1)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from None
+    if data is None or len(data) > largest:
+        raise ModelError(f"{path} is larger than {largest / 2**20:,.0f} MB; such a file is not read")
+    return data
+
+
+def _read_up_to(file: io.FileIO, size: int) -> bytes:
+    parts = []
+    while size > 0 and (part := file.read(min(size, 1 << 20))):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _is_deeper(content: dict[str, Any], depth: int) -> bool:
+    level: list[Any] = [content]
+    for _ in range(depth):
+        level = [
+            value
+            for outer in level
+            for value in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(value, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def check_is_file(path: Path) -> None:
@@ -48,9 +107,8 @@ def check_is_file(path: Path) -> None:
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} comes twice")
+        twice = max(Counter(key for key, _ in pairs).items(), key=itemgetter(1))[0]
+        raise ValueError(f"the key {shown(twice)} comes twice")
     return content
 
 

@@ -84,7 +84,7 @@ class TransformerConfig(Config):
     """The length of the learned table. Sinusoids have no end."""
     position_layout: SinusoidLayout = "interleaved"
     """Sines and cosines interleaved as the notes write them, or in two halves."""
-    position_offset: Annotated[int, Field(ge=0, lt=2**16, strict=True)] = 0
+    position_offset: Annotated[int, Field(ge=0, le=1024, strict=True)] = 0
     """The row of the position table where a sequence starts."""
 
     dropout: Rate = 0.1

@@ -11,8 +11,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, ModelError
-from regard.files import check_is_file, read_json, replaced_files
+from regard.errors import ConfigError, ModelError, shown
+from regard.files import check_is_file, check_names, read_json, replaced_files
 from regard.model.config import TransformerConfig
 
 Origin = str | os.PathLike[str]
@@ -22,6 +22,9 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 CHECKPOINTS, SNAPSHOTS = "checkpoints", "snapshots"
 """In the directory of a run: what it resumes from, and the models that it had at its validations."""
+_LARGEST_CONFIG = 1 << 20
+_LARGEST_HEADER, _MOST_TENSORS = 16 << 20, 100_000
+"""Of a safetensors file; a model of 1,000 layers in each stack has half as many."""
 _WEIGHT_TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -44,7 +47,12 @@ def read_model_directory(path: Path) -> tuple[TransformerConfig, dict[str, Tenso
     """Read configuration and weights, each checked for being what this format says."""
     if not path.is_dir():
         raise ModelError(f"{path} is {'a file' if path.exists() else 'missing'}; a model is a directory")
-    return read_config(path / CONFIG_FILE), read_weights(path / WEIGHTS_FILE)
+    config, tensors = read_config(path / CONFIG_FILE), read_weights(path / WEIGHTS_FILE)
+    for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        found = len({name.split(".")[2] for name in tensors if name.startswith(f"{stack}.layers.")})
+        if found != layers:  # found out before a thousand layers are built
+            raise ModelError(f"{path}: its configuration has {stack}_layers {layers}, and its weights have {found}")
+    return config, tensors
 
 
 def _check_finished(path: Path) -> None:
@@ -64,40 +72,63 @@ def _check_finished(path: Path) -> None:
 def read_config(path: Path) -> TransformerConfig:
     """Read the description of a model."""
     _check_finished(path.parent)
-    content = read_json(path)
+    content = read_json(path, largest=_LARGEST_CONFIG)
     if "format" not in content:
         hint = ""
         if "model_type" in content:
-            hint = (
-                f"; it looks like Hugging Face's for a {content['model_type']} model, which `regard convert` may read"
-            )
+            kind = _name(str(content["model_type"]))
+            hint = f"; it looks like Hugging Face's for a {kind} model, which `regard convert` may read"
         raise ModelError(f'{path} has no "format" and is not regard\'s{hint}')
     if type(content["format"]) is not int or content["format"] != FORMAT:
-        raise ModelError(f"{path} is of format {content['format']!r}; this version of regard reads format {FORMAT}")
+        raise ModelError(
+            f"{path} is of format {shown(content['format'])}; this version of regard reads format {FORMAT}"
+        )
+    model = content.get("model")
+    if isinstance(model, dict):
+        check_names(model, path)
     try:
-        return TransformerConfig.model_validate(content.get("model"))
+        return TransformerConfig.model_validate(model)
     except ConfigError as error:
         raise ModelError(f"{path}: {error}") from None
 
 
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a safetensors file."""
-    check_is_file(path)
+def read_weights(path: Path, largest: int | None = None) -> dict[str, Tensor]:
+    """Read the tensors of a safetensors file, of at most `largest` bytes if that is given."""
+    _check_header(path, largest)
     try:
         tensors = load_file(path)
     except (SafetensorError, OSError, RuntimeError, TypeError, ValueError) as error:  # by what a header promises
-        reason = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0][:200]
         raise ModelError(f"{path} is truncated or not a safetensors file: {reason}") from None
     if not tensors:
         raise ModelError(f"{path} holds no tensors")
     return tensors
 
 
+def _check_header(path: Path, largest: int | None) -> None:
+    """Refuse a safetensors file that is too large, or whose header promises more than any model has."""
+    check_is_file(path)
+    try:
+        if largest is not None and path.stat().st_size > largest:
+            raise ModelError(f"{path} is larger than {largest / 2**20:,.0f} MB; such a file is not read")
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = file.read(min(size, _LARGEST_HEADER))
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error}") from None
+    if size > _LARGEST_HEADER:
+        raise ModelError(f"{path} is truncated or not a safetensors file: its header would have {size:,} bytes")
+    if header.count(b"{") > _MOST_TENSORS:
+        raise ModelError(f"{path} holds more than {_MOST_TENSORS:,} tensors; that is more than is read")
+
+
 def common_type(tensors: Mapping[str, Tensor], *, source: Origin) -> torch.dtype:
     """Give the floating-point type that holds all of these tensors."""
     for name, tensor in tensors.items():
         if tensor.dtype not in _WEIGHT_TYPES:
-            raise ModelError(f"{source}: {name} is {tensor.dtype}; weights are float64, float32, float16 or bfloat16")
+            raise ModelError(
+                f"{source}: {_name(name)} is {tensor.dtype}; weights are float64, float32, float16 or bfloat16"
+            )
     return reduce(torch.promote_types, (tensor.dtype for tensor in tensors.values()))
 
 
@@ -120,5 +151,9 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], *, source: Ori
 
 def _listed(names: list[str]) -> str:
     if len(names) == 1:
-        return f"{names[0]} is"
-    return f"{names[0]} and {len(names) - 1} more are"
+        return f"{_name(names[0])} is"
+    return f"{_name(names[0])} and {len(names) - 1} more are"
+
+
+def _name(name: str) -> str:
+    return name if name.isprintable() and len(name) <= 100 else shown(name)

@@ -64,8 +64,9 @@ def attention(
     Queries are (T, K), (B, T, K) or (B, H, T, K), keys (…, S, K) and values (…, S, V); K and V may differ, and there
     may be fewer key and value heads than query heads, as long as these divide. `mask` is boolean, True = may attend,
     and broadcasts to the scores (…, T, S); `causal` adds the left-to-right mask; `bias` is the fourth note's M, added
-    to the scores. `scale` is 1/√K unless given: 1 is the second note's form. A query that may attend to nothing gets
-    zeros. With `return_weights` the weights come too, as they are before dropout.
+    to the scores: -∞ hides a key; a finite value, however low, counts only against those of the query's other keys, so
+    that one value for all of them changes nothing. `scale` is 1/√K unless given: 1 is the second note's form. A query
+    that may attend to nothing gets zeros. With `return_weights` the weights come too, as they are before dropout.
     """
     _check_shapes(query, key, value)
     checked_rate(dropout)

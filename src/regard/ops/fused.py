@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.ops.explicit import explicit_attention, repeat_heads
+from regard.ops.explicit import centered_bias, explicit_attention, repeat_heads
 from regard.ops.masks import Causal, Mask, kernel_mask, sentences_alone
 from regard.ops.short import are_short, is_short, short_attention
 
@@ -39,8 +39,11 @@ def fused_attention(
     if causal and (allowed is not None or bias is not None):
         square = Causal().dense(T, S, query_BHTK.device)
         causal, allowed = False, square if allowed is None else square & allowed
-    combined = _combined(allowed, bias, query_BHTK.dtype)
-    nothing = None
+    combined, nothing = allowed, None
+    if bias is not None:
+        # The CPU kernel adds float32 to the scores of half precision; other devices' kernels want the query's type.
+        wide = torch.promote_types(query_BHTK.dtype, torch.float32)
+        combined = centered_bias(bias, allowed, wide if on_cpu else query_BHTK.dtype)
     if combined is not None and not on_cpu:
         combined, nothing = open_empty_rows(combined)
 
@@ -77,21 +80,6 @@ def _of_one_width(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor) -> t
     if V < K:
         return query_BHTK, key_BGSK, F.pad(value_BGSV, (0, K - V))
     return query_BHTK, key_BGSK, value_BGSV
-
-
-def _combined(allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    if bias is None:
-        return allowed
-    bias = _narrowed(bias, dtype)
-    return bias if allowed is None else bias.masked_fill(~allowed, -torch.inf)
-
-
-def _narrowed(bias: Tensor, dtype: torch.dtype) -> Tensor:
-    """Give a bias in the scores' type; what is finite stays finite, for -∞ would hide what it is added to."""
-    most = torch.finfo(dtype).max
-    if most >= torch.finfo(bias.dtype).max:
-        return bias.to(dtype)
-    return torch.where(bias.isinf(), bias, bias.clamp(-most, most)).to(dtype)
 
 
 def _causal_and_masked_on_cpu(

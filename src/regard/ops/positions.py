@@ -38,6 +38,8 @@ def sinusoidal_positions(
         raise InputError(f"a position table of {length} × {d_model} was asked for; it needs length ≥ 0 and d_model ≥ 1")
     if layout not in get_args(SinusoidLayout):
         raise InputError(f"layout {layout!r} is not known; it is one of {', '.join(get_args(SinusoidLayout))}")
+    if torch.get_default_device().type == "meta":
+        return torch.empty(length, d_model, dtype=dtype)
     cpu = torch.device("cpu")  # the table is made here, whatever device tensors are made on by default
     words, rests = _turns_per_position(d_model)
     whole = torch.tensor(words, dtype=torch.int64, device=cpu)

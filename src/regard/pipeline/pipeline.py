@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, overload
 import torch
 
 from regard.errors import ConfigError, InputError, ModelError
-from regard.files import read_json
+from regard.files import check_names, read_json
 from regard.model import Transformer
 from regard.pipeline.decoding import decode_requests, decode_stream, default_limit
 from regard.pipeline.engine import Engine
@@ -22,6 +22,7 @@ from regard.pipeline.shortlist import SHORTLIST, Shortlist
 from regard.pipeline.translation import CrossAttention, Part, Translation, Wishes, on_one_line, put_together
 from regard.search import Constraints, Hypothesis, Request, SearchSettings, Settled
 from regard.search.phrases import UNREACHABLE
+from regard.search.settings import MOST_ROWS
 from regard.text import Tokenizer, padded
 from regard.text.sentences import (
     Piece,
@@ -34,6 +35,7 @@ from regard.text.sentences import (
 from regard.text.tokenizer import load_tokenizers
 
 GENERATION = "generation.json"
+_LARGEST_SETTINGS = 1 << 20
 _SCORED = 1024  # tokens at once
 _LONGEST_PIECE = 120  # tokens; longer sentences are cut into pieces
 
@@ -76,9 +78,18 @@ class Pipeline:
         shortlist = None
         if (path / SHORTLIST).exists():
             shortlist = Shortlist.load(path / SHORTLIST, source.vocab_size, target.vocab_size)
-        return cls(
-            model, source, target, settings=settings, precision=precision, shortlist=shortlist, name=path.resolve().name
-        )
+        try:
+            return cls(
+                model,
+                source,
+                target,
+                settings=settings,
+                precision=precision,
+                shortlist=shortlist,
+                name=path.resolve().name,
+            )
+        except (InputError, ModelError) as error:
+            raise ModelError(f"{path}: {error}") from None
 
     def __repr__(self) -> str:
         return f"Pipeline({', '.join(value for _, value in self._summary())})"
@@ -400,10 +411,17 @@ def _words(words: Iterable[str], name: str) -> tuple[str, ...]:
 
 def read_settings(path: Path) -> SearchSettings:
     """Read how a model is made to write."""
+    content = read_json(path, largest=_LARGEST_SETTINGS)
+    check_names(content, path)
     try:
-        return SearchSettings(**read_json(path))
-    except (ConfigError, TypeError) as error:
+        settings = SearchSettings.model_validate(content)
+    except ConfigError as error:
         raise ModelError(f"{path}: {error}") from None
+    # Who translates may ask for more; a model that came from elsewhere may not.
+    for name, most in (("beam", MOST_ROWS), ("n_best", MOST_ROWS), ("min_length", 50)):
+        if getattr(settings, name) > most:
+            raise ModelError(f"{path}: {name} is {getattr(settings, name)}; a model may set {most} at most")
+    return settings
 
 
 def load(name: str | os.PathLike[str], *, precision: Literal["auto", "float", "int8"] = "auto") -> Pipeline:

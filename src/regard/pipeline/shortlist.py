@@ -7,15 +7,17 @@ from typing import Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
+from torch import Tensor
 
-from regard.errors import ModelError
+from regard.errors import ModelError, shown
 from regard.files import replaced_file
+from regard.model.directory import read_weights
 from regard.text.lexicon import Lexicon
 
 SHORTLIST = "shortlist.safetensors"
 _NO_TAG = "all"
+_LARGEST = 128 << 20
 
 
 class Shortlist:
@@ -46,19 +48,33 @@ class Shortlist:
     @classmethod
     def load(cls, path: Path, source_size: int, target_size: int) -> Self:
         """Read a file, and check that it is for a model with these vocabularies."""
-        try:
-            tensors = load_file(path)
-            tags = {name.split(".")[0] for name in tensors}
-            lexicons = {
-                None if tag == _NO_TAG else int(tag): Lexicon(
-                    *(tensors[f"{tag}.{name}"].numpy().astype(np.int64) for name in Lexicon._fields)
-                )
-                for tag in sorted(tags)
-            }
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
-            raise ModelError(f"{path} is not a shortlist that can be read: {error}") from None
-        for lexicon in lexicons.values():
-            fits = all(numbers.size == 0 or -1 <= numbers.min() <= numbers.max() < target_size for numbers in lexicon)
-            if lexicon.likeliest_VK.shape[0] != source_size or not fits:
-                raise ModelError(f"{path} is for another vocabulary than this model's")
+        tensors = read_weights(path, largest=_LARGEST)
+        lexicons: dict[int | None, Lexicon] = {}
+        for tag in sorted({name.partition(".")[0] for name in tensors}):
+            if tag != _NO_TAG and not (len(tag) < 10 and tag.isascii() and tag.isdigit()):
+                raise ModelError(f"{path} is not a shortlist: {shown(tag)} is not the number of a tag")
+            found = [tensors.pop(f"{tag}.{name}", None) for name in Lexicon._fields]
+            if not _are_tokens(found, source_size, target_size):
+                raise ModelError(f"{path} is for another vocabulary than this model's, or is not a shortlist")
+            likeliest_VK, frequent_A = (numbers.numpy().astype(np.int64) for numbers in found if numbers is not None)
+            lexicons[None if tag == _NO_TAG else int(tag)] = Lexicon(likeliest_VK, frequent_A)
+        if tensors:
+            raise ModelError(f"{path} is not a shortlist: it holds {shown(min(tensors))}")
         return cls(lexicons)
+
+
+def _are_tokens(tensors: list[Tensor | None], source_size: int, target_size: int) -> bool:
+    """Whether these are the likeliest targets of each source token, and the most frequent: token numbers, or -1."""
+    likeliest_VK, frequent_A = tensors
+    return (
+        likeliest_VK is not None
+        and frequent_A is not None
+        and likeliest_VK.dim() == 2
+        and frequent_A.dim() == 1
+        and likeliest_VK.size(0) == source_size
+        and all(
+            numbers.dtype in (torch.int16, torch.int32)
+            and (numbers.numel() == 0 or -1 <= int(numbers.min()) <= int(numbers.max()) < target_size)
+            for numbers in (likeliest_VK, frequent_A)
+        )
+    )

@@ -195,7 +195,10 @@ def choose_at_random(beams: Beams, logs_BNW: Tensor, end: int) -> Choice:
     """Draw a word for each row; each draw is decided by the seeds, the row and the position alone."""
     settings = beams.settings
     B, N, _ = logs_BNW.shape
-    likely_BNW = _likely(logs_BNW.double() / settings.temperature, settings.top_k, settings.top_p, settings.min_p)
+    # Less the largest, which makes no difference and stays finite at any temperature.
+    logs_BNW64 = logs_BNW.double()
+    scaled_BNW = (logs_BNW64 - logs_BNW64.amax(-1, keepdim=True)) / settings.temperature
+    likely_BNW = _likely(scaled_BNW, settings.top_k, settings.top_p, settings.min_p)
     choice = Choice.nothing(B, N)
     for place, sentence in enumerate(beams.sentences):
         for row in np.flatnonzero(beams.scores_BN[place] != DEAD).tolist():

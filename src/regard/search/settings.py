@@ -12,8 +12,10 @@ from regard.search.constraints import Constraints
 
 Size = Annotated[int, Field(ge=1, le=10_000, strict=True)]
 Count = Annotated[int, Field(ge=0, strict=True)]
+MOST_ROWS = 100
+"""How wide a beam a model may have of its own; who translates may ask for more."""
 LengthPenalty = Annotated[float, Field(ge=0.0, le=10.0, strict=True)]
-NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0.0, le=1e6, allow_inf_nan=False)]
 
 
 class SearchSettings(Config):

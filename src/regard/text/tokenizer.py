@@ -6,25 +6,26 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.errors import InputError, ModelError, RegardError
-from regard.files import read_json, replaced_file
+from regard.files import replaced_file
+from regard.text.tokenizer_format import BYTES, LONGEST_TOKEN, MOST_SPECIAL, MOST_TOKENS, SPECIAL, read_tokenizer_file
+from regard.text.tokenizer_format import END as END
+from regard.text.tokenizer_format import PAD as PAD
+from regard.text.tokenizer_format import SPACE as SPACE
+from regard.text.tokenizer_format import START as START
+from regard.text.tokenizer_format import UNKNOWN as UNKNOWN
+from regard.text.tokenizer_format import TokenizerKind as TokenizerKind
 
-PAD, START, END, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
-SPECIAL = [PAD, START, END, UNKNOWN]
-_BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
-_BYTE_SET = frozenset(_BYTES)
-SPACE = "▁"
+_BYTE_SET = frozenset(BYTES)
 
 # Known to every tokenizer: then what looks like a special token has a spelling of its own.
 _ALPHABET = [chr(code) for code in range(0x21, 0x7F)]
 _NEVER = -1e6  # the score of a piece that text must not be cut into while it can be spelled
-
-TokenizerKind = Literal["bpe", "unigram", "words"]
 
 TOKENIZER, SOURCE_TOKENIZER = "tokenizer.json", "source-tokenizer.json"
 """In a model directory: the target's tokenizer, which is also the source's unless that has one of its own."""
@@ -65,7 +66,13 @@ class Tokenizer:
                 raise InputError(
                     f"tag {tag!r} is a letter or a byte of texts; a tag has a name of its own, such as <2de>"
                 )
-        room = vocab_size - len(special) - (0 if kind == "words" else len(_BYTES))
+            if len(tag) > LONGEST_TOKEN:
+                raise InputError(f"tag {tag[:30]!r} has {len(tag):,} characters; at most {LONGEST_TOKEN:,} may be")
+        if len(special) > MOST_SPECIAL:
+            raise InputError(f"there are {len(tags):,} tags; at most {MOST_SPECIAL - len(SPECIAL):,} may be")
+        if vocab_size > MOST_TOKENS:
+            raise InputError(f"vocab_size is {vocab_size}; at most {MOST_TOKENS:,} may be")
+        room = vocab_size - len(special) - (0 if kind == "words" else len(BYTES))
         if room < 1:
             taken = vocab_size - room
             raise InputError(f"vocab_size is {vocab_size}; special tokens and bytes alone take {taken} of it")
@@ -73,7 +80,7 @@ class Tokenizer:
             backend = _trained_words(texts, special, vocab_size)
         else:
             try:
-                backend = _trained_subwords(texts, special, kind, vocab_size - len(_BYTES))
+                backend = _trained_subwords(texts, special, kind, vocab_size - len(BYTES))
             except RegardError:
                 raise
             except Exception as error:  # the library's: too small a vocabulary for all characters, no text at all
@@ -196,9 +203,8 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read `tokenizer.json`; parts that this library does not write are refused before anything runs them."""
-        content = read_json(path)
-        kind = _recognised(content, path)
+        """Read `tokenizer.json`; what `train` does not write is refused before anything runs it."""
+        content, kind = read_tokenizer_file(path)
         try:
             backend = Backend.from_str(json.dumps(content))
         except (KeyboardInterrupt, SystemExit):
@@ -229,15 +235,26 @@ def _trained_words(texts: Iterable[str], special: list[str], vocab_size: int) ->
     backend = Backend(models.WordLevel(unk_token=UNKNOWN))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False)
-    _learn(backend, texts, trainer)
+    _learn(backend, map(_without_long_words, texts), trainer)
     return backend
+
+
+def _without_long_words(text: str) -> str:
+    """Leave out words that are too long for a token; texts have them all the same, as unknown ones."""
+    if len(text) <= LONGEST_TOKEN:
+        return text
+    return " ".join(word for word in text.split() if len(word) <= LONGEST_TOKEN)
 
 
 def _trained_subwords(texts: Iterable[str], special: list[str], kind: TokenizerKind, vocab_size: int) -> Backend:
     if kind == "bpe":
         backend = Backend(models.BPE(unk_token=UNKNOWN))
         trainer: Any = trainers.BpeTrainer(
-            vocab_size=vocab_size, special_tokens=special, initial_alphabet=_ALPHABET, show_progress=False
+            vocab_size=vocab_size,
+            special_tokens=special,
+            initial_alphabet=_ALPHABET,
+            max_token_length=LONGEST_TOKEN,
+            show_progress=False,
         )
     else:
         backend = Backend(models.Unigram())
@@ -283,7 +300,7 @@ def _with_bytes(backend: Backend, kind: TokenizerKind, special: list[str]) -> Ba
     model = content["model"]
     model["byte_fallback"] = True
     # A text may spell a special token, or a byte's, so often that it was learned; it would be taken for that.
-    first = [*special, *_BYTES]
+    first = [*special, *BYTES]
     taken = set(first)
     if kind == "bpe":
         model["merges"] = [pair for pair in model["merges"] if not {*pair, "".join(pair)} & taken]
@@ -311,34 +328,3 @@ def _in_one_order(scores: dict[str, float]) -> list[list[Any]]:
     scores |= dict(zip(rare, sorted((scores[token] for token in rare), reverse=True), strict=True))
     rounded = ([token, round(score, 6)] for token, score in scores.items())
     return sorted(rounded, key=lambda piece: (-piece[1], piece[0]))
-
-
-def _recognised(content: dict[str, Any], path: Path) -> TokenizerKind:
-    """Tell the kind by the model's type; a normaliser or pre-tokeniser of another kind could be a hostile pattern."""
-    kinds: dict[str, TokenizerKind] = {"BPE": "bpe", "Unigram": "unigram", "WordLevel": "words"}
-    allowed = {"normalizer": {"NFC", "Prepend"}, "pre_tokenizer": {"Metaspace", "WhitespaceSplit"}}
-    if not isinstance(content.get("model"), dict):
-        raise ModelError(f"{path} is not a tokenizer: it describes no model")
-    for part, types in allowed.items():
-        if strange := _types(content.get(part)) - types:
-            raise ModelError(f"{path}: its {part} is {strange.pop()!r}; regard reads {', '.join(sorted(types))}")
-    for part, value in (
-        ("truncation", content.get("truncation")),
-        ("padding", content.get("padding")),
-        ("dropout", content["model"].get("dropout")),
-    ):
-        if value:
-            raise ModelError(f"{path} has {part}, which would change texts; a tokenizer here has none")
-    kind = content["model"].get("type")
-    if not isinstance(kind, str) or kind not in kinds:
-        raise ModelError(f"{path}: its model is {kind!r}; regard reads {', '.join(kinds)}")
-    return kinds[kind]
-
-
-def _types(part: Any) -> set[str]:
-    """Give the types of a part of a tokenizer's file; a sequence of parts counts as all of them."""
-    if not isinstance(part, dict):
-        return set() if part is None else {str(part)}
-    if part.get("type") == "Sequence":
-        return {name for value in part.values() if isinstance(value, list) for inner in value for name in _types(inner)}
-    return {str(part.get("type"))}

@@ -9,7 +9,7 @@ from regard.model import TransformerConfig
 from regard.text import EncodedCorpus, Tokenizer, encode_corpus
 from regard.text.corpora import Corpus
 from regard.text.shards import LONGEST_LINE, is_oversized
-from regard.text.tokenizer import END, PAD, SOURCE_TOKENIZER, START, TOKENIZER, load_tokenizers
+from regard.text.tokenizer import SOURCE_TOKENIZER, TOKENIZER, load_tokenizers
 from regard.training.examples import Examples, Limit
 from regard.training.recipe import Data, Run, cache_directory
 
@@ -63,13 +63,9 @@ def tokenizers(run: Run, out: Path, tell: Tell) -> tuple[Tokenizer, Tokenizer]:
     if settings.source is not None:
         source = Tokenizer.load(settings.source)
         target = source if settings.target is None else Tokenizer.load(settings.target)
-        for path, tokenizer in ((settings.source, source), (settings.target or settings.source, target)):
-            _check_special(tokenizer, path)
         _check_tags(source, run, settings.source)
     elif (beginning := run.training.start_from) is not None:
         source, target = load_tokenizers(beginning)
-        _check_special(target, beginning / TOKENIZER)
-        _check_special(source, beginning / SOURCE_TOKENIZER)
         _check_tags(source, run, beginning / TOKENIZER)
     elif settings.shared:
         source = target = _trained(run, (0, 1), tell)
@@ -93,17 +89,6 @@ def _trained(run: Run, sides: tuple[int, ...], tell: Tell) -> Tokenizer:
     which = "both sides" if len(sides) == 2 else "the target" if sides == (1,) else "the source"
     tell(f"tokenizer for {which}: {settings.kind}, {tokenizer.vocab_size:,} tokens")
     return tokenizer
-
-
-def _check_special(tokenizer: Tokenizer, path: Path) -> None:
-    for number, token in enumerate((PAD, START, END)):
-        try:
-            found: int | None = tokenizer.number(token)
-        except InputError:
-            found = None
-        if found != number:
-            state = "is missing" if found is None else f"has number {found}"
-            raise DataError(f"{path}: its {token} {state}; {PAD}, {START} and {END} must be 0, 1 and 2")
 
 
 def _check_tags(source: Tokenizer, run: Run, path: Path) -> None:

@@ -13,7 +13,7 @@ from regard.errors import ConfigError, DataError, InputError
 from regard.model import TransformerConfig
 from regard.model.config import Count, Flag, Rate, Size, Width
 from regard.model.directory import CONFIG_FILE, read_config
-from regard.search.settings import LengthPenalty
+from regard.search.settings import MOST_ROWS, LengthPenalty
 from regard.text import AnyCorpus
 from regard.text.tokenizer import TokenizerKind
 
@@ -135,8 +135,8 @@ class Validation(Config):
     """In steps; at the end of each epoch unless given."""
     metric: Literal["loss", "bleu", "chrf", "exact"] = "loss"
     """What decides which is best: the loss per token, or the score of what the model writes."""
-    beam: Size = 1
-    """How wide the search for it is."""
+    beam: Annotated[int, Field(ge=1, le=MOST_ROWS, strict=True)] = 1
+    """How wide the search for it is; the model is saved with it."""
     length_penalty: LengthPenalty = 1.0
     """The power of the length that scores are divided by: the higher, the longer what is written."""
     patience: Size | None = None

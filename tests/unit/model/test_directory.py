@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -197,6 +198,67 @@ def test_a_header_that_promises_too_much(saved: Path) -> None:
     header = b'{"a":{"dtype":"F32","shape":[0,9223372036854775808],"data_offsets":[0,0]}}'
     (saved / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     check_refused(saved, "model.safetensors", "not a safetensors file")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_sparse_file_without_end(saved: Path, name: str) -> None:
+    (saved / name).unlink()
+    (saved / name).touch()
+    os.truncate(saved / name, 2**40)
+    check_refused(saved, name)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({f"key{number}": 0 for number in range(50_000)}, "has 50,000 keys where at most 100 are known"),
+        ({"vocab_size": 23, "a\nb": 0}, "'a\\nb' is not a key it knows"),
+        ({"vocab_size": 23, "x" * 1000: 0}, "(1,002 characters) is not a key it knows"),
+        ({"vocab_size": 23, "d_ff": [[0] * 500_000]}, "is larger than 1 MB"),
+        ({"vocab_size": 23, "d_ff": json.loads("[" * 40 + "]" * 40)}, "nests values more than 32 deep"),
+        ({"vocab_size": 23, "position_offset": 65_535}, "position_offset is 65535"),
+    ],
+)
+def test_a_config_that_is_too_much_to_tell_of(saved: Path, content: dict, says: str) -> None:
+    (saved / "config.json").write_text(json.dumps({"format": 1, "model": content}))
+    check_refused(saved, says)
+
+
+def test_a_key_that_comes_twice_among_very_many(saved: Path) -> None:
+    keys = ", ".join(f'"{number}": 0' for number in range(60_000))
+    (saved / "config.json").write_text(f'{{"format": 1, "model": {{{keys}, "7": 1}}}}')
+    began = time.process_time()
+    check_refused(saved, "the key '7' comes twice")
+    assert time.process_time() - began < 2.0
+
+
+@pytest.mark.parametrize("changes", [dict(encoder_layers=1000, decoder_layers=1000), dict(d_model=2**16, d_k=8, d_v=8)])
+def test_a_large_model_is_not_built_before_its_weights_are_known_to_be_there(saved: Path, changes: dict) -> None:
+    content = json.loads((saved / "config.json").read_text())
+    content["model"] |= changes
+    (saved / "config.json").write_text(json.dumps(content))
+    began = time.process_time()
+    check_refused(saved)
+    assert time.process_time() - began < 2.0
+
+
+def test_more_tensors_than_any_model_has(saved: Path) -> None:
+    nothing = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    header = json.dumps({str(number): nothing for number in range(120_000)}).encode()
+    (saved / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    check_refused(saved, "model.safetensors holds more than 100,000 tensors")
+
+
+def test_a_header_without_end(saved: Path) -> None:
+    (saved / "model.safetensors").write_bytes((50 << 20).to_bytes(8, "little") + b" " * 100)
+    os.truncate(saved / "model.safetensors", 1 << 30)
+    check_refused(saved, "model.safetensors is truncated or not a safetensors file", "52,428,800 bytes")
+
+
+def test_a_name_that_would_not_fit_a_message(saved: Path) -> None:
+    weights = load_file(saved / "model.safetensors")
+    save_file({**weights, "two\nlines": torch.ones(1)}, saved / "model.safetensors")
+    check_refused(saved, "'two\\nlines' is in the weights")
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])

@@ -1,5 +1,6 @@
 """A shortlist changes which words are looked at, and nothing else."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 from regard.errors import InputError, ModelError
 from regard.pipeline import Pipeline
@@ -85,10 +87,37 @@ def test_each_source_has_its_own_words(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match="for another vocabulary"):
             Shortlist.load(tmp_path / "list", *sizes)
     (tmp_path / "list").write_bytes(b"x" * 100)
-    with pytest.raises(ModelError, match="not a shortlist that can be read"):
+    with pytest.raises(ModelError, match="list is truncated or not a safetensors file"):
         Shortlist.load(tmp_path / "list", 4, 10)
     with pytest.raises(ModelError, match="nothing for the language"):
         Shortlist({1: shortlist.lexicons[1]}).words([2], [])
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"all.likeliest_VK": torch.zeros(4, 2), "all.frequent_A": torch.zeros(2)},
+        {"all.likeliest_VK": torch.zeros(4, 2, dtype=torch.int16)},
+        {"all.likeliest_VK": torch.zeros(4, dtype=torch.int16), "all.frequent_A": torch.zeros(2, dtype=torch.int16)},
+        {"all.likeliest_VK": torch.zeros(4, 2, dtype=torch.int16), "all.frequent_A": torch.tensor(3)},
+        {"x.likeliest_VK": torch.zeros(4, 2, dtype=torch.int16), "x.frequent_A": torch.zeros(2, dtype=torch.int16)},
+        {"strange": torch.zeros(1)},
+    ],
+)
+def test_what_is_not_a_shortlist_is_told(tmp_path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    save_file(tensors, tmp_path / "list")
+    with pytest.raises(ModelError, match="list is .*not a shortlist"):
+        Shortlist.load(tmp_path / "list", 4, 10)
+
+
+def test_a_pipe_and_a_sparse_file_are_no_shortlists(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelError, match="pipe is a device or a pipe"):
+        Shortlist.load(tmp_path / "pipe", 4, 10)
+    (tmp_path / "sparse").touch()
+    os.truncate(tmp_path / "sparse", 2**31)
+    with pytest.raises(ModelError, match="sparse is larger than 128 MB"):
+        Shortlist.load(tmp_path / "sparse", 4, 10)
 
 
 def test_a_model_without_one_says_so() -> None:

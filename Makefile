@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/regard/native/*.?pp)
+$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/regard/kernels/csrc/*.?pp)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "regard needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

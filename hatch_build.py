@@ -10,11 +10,11 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-ROOT = Path(__file__).parent / "src" / "regard" / "native"
+ROOT = Path(__file__).parent / "src" / "regard" / "kernels"
 
 
 class Kernels(BuildHookInterface):
-    """Compiles what is in `native/` to a library beside it."""
+    """Compiles what is in `kernels/csrc/` to a library beside it."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and say that the wheel is for this platform if that went well."""
@@ -24,7 +24,7 @@ class Kernels(BuildHookInterface):
         if missing is not None:
             self.app.display_warning(f"regard works without its kernels, but translates more slowly: {missing}")
             return
-        build_data["artifacts"].append("src/regard/native/kernels.so")
+        build_data["artifacts"].append("src/regard/kernels/kernels.so")
         build_data["pure_python"] = False
         system = "linux" if sys.platform.startswith("linux") else "macosx_11_0"
         build_data["tag"] = f"py3-none-{system}_{platform.machine()}"
@@ -41,7 +41,9 @@ def _compile() -> str | None:
     options = ["-O3", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-pthread"]
     try:
         subprocess.run(
-            [*compiler.split(), *options, "-o", beside, *sorted(ROOT.glob("*.cpp"))], check=True, capture_output=True
+            [*compiler.split(), *options, "-o", beside, *sorted((ROOT / "csrc").glob("*.cpp"))],
+            check=True,
+            capture_output=True,
         )
         beside.replace(ROOT / "kernels.so")
     except OSError as error:

@@ -19,9 +19,9 @@ from benchmarks.decoding.job import ENOUGH
 from benchmarks.decoding.where import where_time_goes
 from benchmarks.environments import python_of
 from regard import models
+from regard.data import TabSeparated
 from regard.export.ctranslate2 import write_ctranslate2
 from regard.tasks import score
-from regard.text import TabSeparated
 
 ROUNDS = 3
 SENTENCES = 500

@@ -10,7 +10,7 @@ import regard
 
 _PARTS = {
     "sources read by the encoder": {("engine.py", "_read")},
-    "the decoder's layers": {("packed.py", "step"), ("native_stack.py", "step")},
+    "the decoder's layers": {("packed.py", "step"), ("kernel_layers.py", "step")},
     "the output projection": {("engine.py", "_logits")},
     "log-softmax": {("candidates.py", "log_probabilities")},
     "the best continuations": {("candidates.py", "best_continuations")},

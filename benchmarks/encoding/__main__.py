@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from benchmarks.alternating import machine
-from regard.text import Corpus, Dates, TabSeparated, Tokenizer, encode_corpus
+from regard.data import Corpus, Dates, TabSeparated, Tokenizer, encode_corpus
 
 ROUNDS, BATCH = 7, 10_000
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import regard
 from benchmarks.alternating import machine
+from regard.data import TabSeparated
 from regard.export import export
-from regard.text import TabSeparated
 
 SENTENCES = 1000
 

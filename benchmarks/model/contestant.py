@@ -56,8 +56,8 @@ Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 def _regard(*, drawn: bool = False, in_bytes: bool = False) -> tuple[nn.Module, Loss]:
     """Take the loss of `regard train`; if asked, with a gradient that is drawn, and with products in bytes."""
     import regard
-    from regard.ops.draws import dropout_keyed_by
     from regard.ops.linear import products_in_bytes
+    from regard.ops.rng import dropout_keyed_by
     from regard.training.examples import Batch
     from regard.training.losses import cross_entropy
 

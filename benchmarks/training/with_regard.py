@@ -13,9 +13,9 @@ from torch import Tensor  # noqa: E402
 from benchmarks.training.measure import BETAS, CLIP, EPS, PAD, RATE, SMOOTHING, Size, Step, run  # noqa: E402
 from regard.training import Run  # noqa: E402
 from regard.training.examples import Batch  # noqa: E402
-from regard.training.learner import Learner  # noqa: E402
 from regard.training.losses import losses_of  # noqa: E402
 from regard.training.processes import Processes  # noqa: E402
+from regard.training.train_step import Learner  # noqa: E402
 
 FAST = {"precision": "int8", "softmax_gradient": "drawn"}
 

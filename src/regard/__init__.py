@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from regard.ops import label_smoothed_cross_entropy as label_smoothed_cross_entropy
     from regard.ops import padding_mask as padding_mask
     from regard.ops import sinusoidal_positions as sinusoidal_positions
-    from regard.pipeline import Pipeline as Pipeline
-    from regard.pipeline import Translation as Translation
-    from regard.pipeline import load as load
+    from regard.pipelines import Pipeline as Pipeline
+    from regard.pipelines import load as load
+    from regard.tasks.translation import Translation as Translation
     from regard.training import train as train
 
 _HOME = {
@@ -38,15 +38,15 @@ _HOME = {
     "InputError": "regard.errors",
     "ModelError": "regard.errors",
     "MultiHeadAttention": "regard.layers",
-    "Pipeline": "regard.pipeline",
+    "Pipeline": "regard.pipelines",
     "RegardError": "regard.errors",
     "Transformer": "regard.model",
     "TransformerConfig": "regard.model",
-    "Translation": "regard.pipeline",
+    "Translation": "regard.tasks.translation",
     "attention": "regard.ops",
     "causal_mask": "regard.ops",
     "label_smoothed_cross_entropy": "regard.ops",
-    "load": "regard.pipeline",
+    "load": "regard.pipelines",
     "padding_mask": "regard.ops",
     "sinusoidal_positions": "regard.ops",
     "train": "regard.training",

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from regard.model.foreign import from_huggingface
-from regard.pipeline import Pipeline
-from regard.pipeline.decoding import decode_requests
-from regard.pipeline.engine import Engine
-from regard.search import Request, SearchSettings
+from regard.acceleration.packed_decoder import Engine
+from regard.decoding import Request, SearchSettings
+from regard.inference.decode import decode_requests
+from regard.model.convert import from_huggingface
+from regard.pipelines import Pipeline
 from tests.parity.test_huggingface import PAD, VOCAB, peer
-from tests.unit.pipeline.models import SENTENCES, small_model
+from tests.unit.models import SENTENCES, small_model
 
 transformers = pytest.importorskip("transformers", reason="the peer is not installed")
 

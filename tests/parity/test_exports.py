@@ -13,7 +13,7 @@ from regard.errors import ModelError
 from regard.export import export
 from regard.export.exporting import Quantization, Runtime
 from tests.unit.export.test_check_set import untagged_pipeline
-from tests.unit.pipeline.models import SENTENCES, small_pipeline
+from tests.unit.models import SENTENCES, small_pipeline
 
 pytestmark = pytest.mark.slow
 

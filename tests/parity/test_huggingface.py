@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard import ModelError, Transformer
-from regard.model.foreign import from_huggingface, read_huggingface_directory
+from regard.model.convert import from_huggingface, read_huggingface_directory
 
 transformers = pytest.importorskip("transformers", reason="the peer is not installed")
 

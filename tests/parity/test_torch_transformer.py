@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard import InputError, ModelError
-from regard.model.foreign import from_torch_transformer
+from regard.model.convert import from_torch_transformer
 
 
 @pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])

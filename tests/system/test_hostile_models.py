@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 
 from regard import models
+from regard.decoding import SearchSettings
 from regard.errors import ModelError, RegardError
-from regard.search import SearchSettings
 
 SECONDS, MEGABYTES = 5.0, 1000.0
 _STUCK = 60.0  # seconds without a word, on a machine that others use too; a case's own time is counted in CPU time
@@ -446,9 +446,9 @@ def base_models(scratch: Path) -> list[Path]:
     """A tiny model with every file that a model can have, and the one in the package."""
     import numpy as np
 
-    from regard.pipeline.shortlist import Shortlist
-    from regard.text.lexicon import Lexicon
-    from tests.unit.pipeline.models import small_model
+    from regard.data.lexicon import Lexicon
+    from regard.decoding.shortlist import Shortlist
+    from tests.unit.models import small_model
 
     tiny = scratch / "tiny"
     model, tokenizer = small_model()

@@ -8,7 +8,7 @@ import torch
 
 from examples.reverse import exact_match, learn
 from regard import recipes, train
-from regard.text import Dates
+from regard.data import Dates
 from regard.training import Run
 from regard.training.evaluation import score_run
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from regard.training.callbacks import read_metrics
 from regard.training.checkpoints import step_directories
-from regard.training.reports import read_metrics
 from tests.unit.training.runs import SMALL
 
 _RUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node"]

@@ -197,9 +197,9 @@ def test_its_test_set_is_what_the_split_gives(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.exists(), reason="needs the corpus Tatoeba de-en")
 def test_bytes_lose_nothing_on_real_sentences() -> None:
+    from regard.data import TabSeparated
+    from regard.data.splits import split_pairs
     from regard.tasks import score
-    from regard.text import TabSeparated
-    from regard.text.splitting import split_pairs
 
     torch.set_num_threads(1)
     valid = split_pairs(TabSeparated(path=SHARED).pairs(), valid=2000, test=2000).valid[:400]

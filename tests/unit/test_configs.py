@@ -3,7 +3,7 @@
 import pytest
 
 from regard import ConfigError, TransformerConfig
-from regard.search import SearchSettings
+from regard.decoding import SearchSettings
 from regard.training import Run
 
 _RUN = '[data]\ntrain = [{kind = "dates"}]\n[training]\nsteps = 1\n'

@@ -12,7 +12,7 @@ def convert(
 ) -> None:
     """Turn a Hugging Face Marian or BART model into a model directory of regard's. It computes the same."""
     from regard.errors import ModelError
-    from regard.model.foreign import read_huggingface_directory
+    from regard.model.convert import read_huggingface_directory
 
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ModelError(f"{target} already exists; choose a new directory, so that nothing is overwritten")

@@ -11,7 +11,7 @@ app = typer.Typer(help="Corpora by name, with their licences.", no_args_is_help=
 @app.command("list")
 def list_corpora() -> None:
     """Say which corpora there are."""
-    from regard.text.catalogue import CATALOGUE
+    from regard.data.catalog import CATALOGUE
 
     for corpus in CATALOGUE:
         typer.echo(f"{corpus.name}\n  {corpus.about}\n  Licence: {corpus.licence}")
@@ -24,8 +24,8 @@ def get(
     source: Annotated[Path | None, typer.Option("--from", help="Take it from this directory, not the network.")] = None,
 ) -> None:
     """Bring a corpus to disk and check that it is the right one; a broken download is gone on with."""
-    from regard.text.catalogue import published
-    from regard.text.download import get_corpus
+    from regard.data.catalog import published
+    from regard.data.downloads import get_corpus
 
     corpus = published(name)
     directory = Path("data") / name if out is None else out
@@ -42,9 +42,9 @@ def split(
     test: Annotated[int, typer.Option(min=0, help="How many pairs for testing.")] = 2000,
 ) -> None:
     """Clean pairs and split them, so that neither side of a test pair is seen in training."""
+    from regard.data import TabSeparated
+    from regard.data.splits import PARTS, split_pairs, write_split
     from regard.errors import InputError
-    from regard.text import TabSeparated
-    from regard.text.splitting import PARTS, split_pairs, write_split
 
     if table.resolve() in {(out / f"{part}.tsv").resolve() for part in PARTS}:
         raise InputError(f"{table} is one of the files that its parts would be written to; choose another --out")

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 if TYPE_CHECKING:
-    from regard.training.reports import Listener, StepReport
+    from regard.training.callbacks import Listener, StepReport
     from regard.training.validation import Judgement
 
 

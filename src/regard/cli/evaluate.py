@@ -9,8 +9,8 @@ import typer
 from regard.errors import DataError, InputError
 
 if TYPE_CHECKING:
-    from regard.pipeline import Pipeline
-    from regard.text.evaluation_set import Direction
+    from regard.data.evaluation_set import Direction
+    from regard.pipelines import Pipeline
 
 _FILES = "On a test set or on files"
 
@@ -81,8 +81,8 @@ def _evaluate_model(
     bootstrap: int,
 ) -> None:
     from regard import models
-    from regard.pipeline import load
-    from regard.text.evaluation_set import read_test_set
+    from regard.data.evaluation_set import read_test_set
+    from regard.pipelines import load
 
     pipeline = load(model)
     if source is not None and reference is not None:
@@ -100,9 +100,9 @@ def _evaluate_model(
 
 
 def _read_files(source: Path, reference: Path, to: str | None) -> "Direction":
-    from regard.pipeline.jobs import count_lines
-    from regard.text.corpora import read_lines
-    from regard.text.evaluation_set import Direction
+    from regard.data.corpora import read_lines
+    from regard.data.evaluation_set import Direction
+    from regard.inference.jobs import count_lines
 
     counts = {path: count_lines(path)[0] for path in (source, reference)}
     if counts[source] != counts[reference]:

@@ -41,9 +41,9 @@ def export(
 ) -> None:
     """Write a model for another runtime, and check that it computes there what it computes here."""
     from regard import models
+    from regard.data import TabSeparated
     from regard.export import export as export_model
-    from regard.pipeline import load
-    from regard.text import TabSeparated
+    from regard.pipelines import load
 
     if output.exists():
         raise InputError(f"{output} is there already; choose another directory")

@@ -19,9 +19,9 @@ def score(
 ) -> None:
     """Give the log-probability of each target under its source, and the score: log P / length^α."""
     from regard.cli.lines import input_lines, output_line
+    from regard.data.corpora import read_lines
     from regard.errors import DataError
-    from regard.pipeline import load
-    from regard.text.corpora import read_lines
+    from regard.pipelines import load
 
     pipeline = load(model, precision="float")
     pipeline.check(to, {})

@@ -22,10 +22,10 @@ def shortlist(
     """Learn which words come of which, so that `--shortlist` need not look at all. Other languages' lists stay."""
     from itertools import islice
 
-    from regard.pipeline import load
-    from regard.pipeline.shortlist import SHORTLIST, Shortlist
-    from regard.text import ParallelFiles
-    from regard.text.lexicon import learn_lexicon
+    from regard.data import ParallelFiles
+    from regard.data.lexicon import learn_lexicon
+    from regard.decoding.shortlist import SHORTLIST, Shortlist
+    from regard.pipelines import load
 
     pipeline = load(model, precision="float")
     tag = pipeline.tag(to)

@@ -9,7 +9,7 @@ import typer
 from regard.cli.lines import input_lines, output_line
 
 if TYPE_CHECKING:
-    from regard.text import Tokenizer
+    from regard.data import Tokenizer
 
 app = typer.Typer(help="Learn a vocabulary from text; cut text into its pieces and put them together again.")
 
@@ -36,9 +36,9 @@ def train(
     """Learn a vocabulary from text files."""
     from itertools import chain
 
+    from regard.data import Tokenizer
+    from regard.data.corpora import read_lines
     from regard.errors import InputError
-    from regard.text import Tokenizer
-    from regard.text.corpora import read_lines
 
     if output.exists():
         raise InputError(f"{output} already exists; choose a new name, so that nothing is overwritten")
@@ -65,6 +65,6 @@ def decode(tokenizer: _Tokenizer) -> None:
 
 
 def _load(path: Path) -> "Tokenizer":
-    from regard.text import Tokenizer
+    from regard.data import Tokenizer
 
     return Tokenizer.load(path / "tokenizer.json" if path.is_dir() else path)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from regard.training.reports import Listener
+    from regard.training.callbacks import Listener
 
 
 def train(
@@ -43,7 +43,7 @@ def train(
     with display() as shown:
         listener: Listener = shown
         if tensorboard and os.environ.get("RANK", "0") == "0":
-            from regard.training.reports import Several
+            from regard.training.callbacks import Several
             from regard.training.tensorboard import TensorBoard
 
             listener = Several(shown, TensorBoard(directory / "tensorboard"))

@@ -12,7 +12,8 @@ from regard.cli.translations import Format, written
 from regard.errors import DataError, InputError
 
 if TYPE_CHECKING:
-    from regard.pipeline import Pipeline, Translation
+    from regard.pipelines import Pipeline
+    from regard.tasks.translation import Translation
 
 _CHUNK = 1000  # lines that are translated together; what a stop can cost
 _SEARCH, _SAMPLING, _JOBS = "How it searches", "Draws at random", "Big jobs"
@@ -100,7 +101,7 @@ def translate(
     from regard.memory import keep_memory
 
     keep_memory()
-    from regard.pipeline import load
+    from regard.pipelines import load
 
     if threads is not None:
         import torch
@@ -160,7 +161,7 @@ def _precision(name: str) -> Any:
 
 def _input_lines(source: Path | None) -> Iterator[str]:
     from regard.cli.lines import input_lines
-    from regard.text.corpora import read_lines
+    from regard.data.corpora import read_lines
 
     return input_lines() if source is None else read_lines(source)
 
@@ -211,8 +212,8 @@ def _translate_file(
 ) -> None:
     """From a file to a file that is resumed, or to standard output."""
     from regard.cli.progress import progress
-    from regard.pipeline.jobs import Shard, count_lines, resumable
-    from regard.text.corpora import read_lines
+    from regard.data.corpora import read_lines
+    from regard.inference.jobs import Shard, count_lines, resumable
 
     lines, digest = count_lines(source)
     part = Shard.parse(shard).of(lines)

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from regard.pipeline import Translation
+    from regard.tasks.translation import Translation
 
 
 class Format(StrEnum):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
+from regard.data.evaluation_set import has_test_set, read_test_set
 from regard.errors import InputError
 from regard.export.sentences import SENTENCES
-from regard.pipeline import Pipeline
-from regard.text.evaluation_set import has_test_set, read_test_set
+from regard.pipelines import Pipeline
 
 LARGEST = 1000  # sequences
 _SYNTHETIC = 64  # sequences, of each language

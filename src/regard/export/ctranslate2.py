@@ -15,7 +15,7 @@ from regard.layers.attention import MultiHeadAttention
 from regard.layers.embeddings import Embedding
 from regard.layers.feed_forward import FeedForward
 from regard.model import TransformerConfig
-from regard.pipeline import Pipeline
+from regard.pipelines import Pipeline
 
 _BATCH = 32
 _STEPS = 64

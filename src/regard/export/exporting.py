@@ -12,7 +12,7 @@ from regard.export.readme import Exported, readme
 from regard.export.verification import OtherRuntime, Verification, verify
 from regard.files import new_directory
 from regard.model import TransformerConfig
-from regard.pipeline import Pipeline
+from regard.pipelines import Pipeline
 
 Runtime = Literal["ctranslate2", "onnx"]
 Quantization = Literal["int8"]

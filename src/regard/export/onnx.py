@@ -14,13 +14,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.data import padded
 from regard.errors import InputError, ModelError
 from regard.export.position_table import position_table
 from regard.layers.attention import MultiHeadAttention
 from regard.layers.embeddings import Embedding
 from regard.model import Transformer, TransformerConfig
-from regard.pipeline import Pipeline
-from regard.text import padded
+from regard.pipelines import Pipeline
 
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 _BATCH = 32

@@ -5,7 +5,7 @@ from typing import Literal
 
 from regard.export.check_set import CheckSet, built_in
 from regard.export.verification import Verification
-from regard.pipeline import Pipeline
+from regard.pipelines import Pipeline
 
 _CTRANSLATE2 = """\
 A source is the tokens of a text{tag_in_words} and `{end}` at the end.

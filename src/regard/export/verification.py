@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from regard.export.check_set import CheckSet
-from regard.pipeline import Pipeline
+from regard.pipelines import Pipeline
 from regard.tasks import score
 
 _LOG_PROBABILITY = 1e-4

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
+from regard.kernels.bindings import is_traced
 from regard.layers.dropout import Dropout
 from regard.layers.linear import Linear
 from regard.layers.watching import nobody_watches
-from regard.native import is_traced
 from regard.ops.feed_forward import Activation, activate, is_gated, relu_feed_forward
 
 

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from torch import Tensor
 
 from regard.errors import InputError
+from regard.kernels.bindings import LANES, can_compute
 from regard.layers import Embedding, head_width
 from regard.model.config import TransformerConfig
-from regard.native import LANES, can_compute
-from regard.ops.draws import keys_of_positions
 from regard.ops.masks import Mask, SameSentence, Sentences
+from regard.ops.rng import keys_of_positions
 from regard.ops.short import LONGEST
 
 

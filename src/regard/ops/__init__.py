@@ -32,8 +32,8 @@ from regard.ops.dropout import dropout as dropout
 from regard.ops.explicit import explicit_attention as explicit_attention
 from regard.ops.feed_forward import feed_forward as feed_forward
 from regard.ops.fused import fused_attention as fused_attention
-from regard.ops.loss import label_smoothed_cross_entropy as label_smoothed_cross_entropy
-from regard.ops.loss import linear_cross_entropy as linear_cross_entropy
+from regard.ops.losses import label_smoothed_cross_entropy as label_smoothed_cross_entropy
+from regard.ops.losses import linear_cross_entropy as linear_cross_entropy
 from regard.ops.masks import Causal as Causal
 from regard.ops.masks import KeyLengths as KeyLengths
 from regard.ops.masks import Mask as Mask

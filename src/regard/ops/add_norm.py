@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.native import LANES, can_compute, has_memory, library, threads
+from regard.kernels.bindings import LANES, can_compute, has_memory, library, threads
 from regard.ops.derivatives import refuse_second_derivatives
-from regard.ops.draws import drawn_starts
 from regard.ops.dropout import Dropping, cut_from_bytes, dropout, factors_from
 from regard.ops.normalization import layer_norm
+from regard.ops.rng import drawn_starts
 
 
 def add_and_norm(

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.native import can_compute, has_memory, kernels, library, threads
-from regard.ops.draws import GOLDEN
+from regard.kernels.bindings import can_compute, has_memory, kernels, library, threads
 from regard.ops.float_product import as_rows
+from regard.ops.rng import GOLDEN
 
 _MOST_INPUTS = 1024
 """Inputs that have a scale in common; of more, each part has its own. The kernels have the same number."""

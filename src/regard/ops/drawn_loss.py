@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.native import LANES, can_compute, library, threads
-from regard.ops.draws import GOLDEN, drawn_words
+from regard.kernels.bindings import LANES, can_compute, library, threads
 from regard.ops.linear import in_bytes, linear
-from regard.ops.loss import ROWS, check_rows, scaled_gradients
+from regard.ops.losses import ROWS, check_rows, scaled_gradients
+from regard.ops.rng import GOLDEN, drawn_words
 
 SMALL = 2.0**-6
 """Elements of the gradient for the logits that are smaller than this are drawn."""

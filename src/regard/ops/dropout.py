@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.native import can_compute, has_memory, library, threads
-from regard.ops.draws import drawn_starts, keyed, words_from
+from regard.kernels.bindings import can_compute, has_memory, library, threads
+from regard.ops.rng import drawn_starts, keyed, words_from
 
 
 def byte_rate(rate: float) -> float:
@@ -56,7 +56,7 @@ def dropout(x: Tensor, rate: float) -> Tensor:
 
 
 class Dropping(ctypes.Structure):
-    """What a kernel must know to draw: see `native/dropping.hpp`."""
+    """What a kernel must know to draw: see `kernels/csrc/dropping.hpp`."""
 
     _fields_ = (
         ("starts", ctypes.c_void_p),

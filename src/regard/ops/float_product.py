@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.native import can_compute, has_memory, library, threads
+from regard.kernels.bindings import can_compute, has_memory, library, threads
 
 _FEW_ROWS = 64
 """For fewer, packing the weights costs more than is saved."""

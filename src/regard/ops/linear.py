@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.native import is_traced
+from regard.kernels.bindings import is_traced
 from regard.ops.byte_product import BOTH_BY_CHANCE, NEAREST, ROWS_BY_CHANCE, Rounding, byte_product
 from regard.ops.derivatives import refuse_second_derivatives
 from regard.ops.float_product import as_rows, by_kernel, float_product, product_and_sums

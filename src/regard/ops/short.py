@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.native import LANES, can_compute, has_memory, library, threads
+from regard.kernels.bindings import LANES, can_compute, has_memory, library, threads
 from regard.ops.explicit import repeat_heads
 from regard.ops.masks import SameSentence
 

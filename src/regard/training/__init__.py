@@ -1,4 +1,4 @@
 """Training: the recipe, the loop, its state on disk, many processes."""
 
 from regard.training.recipe import Run as Run
-from regard.training.run import train as train
+from regard.training.run_training import train as train

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from torch import Tensor
 
+from regard.data.tokenizer import SOURCE_TOKENIZER, TOKENIZER
 from regard.errors import InputError, ModelError
 from regard.files import new_directory
 from regard.model.config import TransformerConfig
 from regard.model.directory import SNAPSHOTS, read_model_directory, write_model_files
-from regard.pipeline.pipeline import GENERATION
-from regard.text.tokenizer import SOURCE_TOKENIZER, TOKENIZER
+from regard.pipelines import GENERATION
+from regard.training.callbacks import METRICS, is_validation, read_metrics, validation_value
 from regard.training.checkpoints import step_directories, step_of
-from regard.training.reports import METRICS, is_validation, read_metrics, validation_value
 
 
 def average(paths: Sequence[Path]) -> tuple[TransformerConfig, dict[str, Tensor]]:

@@ -6,7 +6,7 @@ from typing import Any
 from regard.errors import ModelError
 from regard.files import replaced_file
 from regard.pictures import new_figure, picture_path
-from regard.training.reports import METRICS, is_validation, read_metrics
+from regard.training.callbacks import METRICS, is_validation, read_metrics
 
 
 def draw_curves(directory: Path, path: Path) -> None:

@@ -15,14 +15,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard import __version__
+from regard.acceleration.packed_linear import bytes_are_fast, packed_weight
+from regard.kernels.bindings import kernels
 from regard.memory import allocator
-from regard.native import kernels
 from regard.ops import attention, dropout
 from regard.ops.float_product import by_kernel
 from regard.ops.linear import linear, products_in_bytes
-from regard.pipeline.linear import bytes_are_fast, packed_weight
 from regard.training.comparison import Comparison, compare
-from regard.training.machine import cpu_name
+from regard.training.environment import cpu_name
 
 _COMPARISONS = 6
 _TORCH = "torch's"

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from regard.data.corpora import Corpus
+from regard.data.tokenizer import TOKENIZER
 from regard.errors import ConfigError, ModelError
 from regard.files import read_json
 from regard.model import Transformer
 from regard.tasks import Score
 from regard.tasks.metrics import MetricName
-from regard.text.corpora import Corpus
-from regard.text.tokenizer import TOKENIZER
-from regard.training.claims import RUN_FILE
 from regard.training.preparation import encoded_examples, longest_readable, tokenizers
 from regard.training.recipe import Run, Validation
+from regard.training.run_lock import RUN_FILE
 from regard.training.validation import Judge, Judgement
 
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from regard.data import EncodedCorpus, SubwordDropout, draw_examples, padded, plan_batches
+from regard.data.batching import Indices
+from regard.data.tokenizer import END, PAD, START, Tokenizer
 from regard.errors import DataError
-from regard.text import EncodedCorpus, SubwordDropout, draw_examples, padded, plan_batches
-from regard.text.batches import Indices
-from regard.text.tokenizer import END, PAD, START, Tokenizer
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from regard.data import ParallelFiles, TabSeparated
+from regard.data.corpora import Corpus
+from regard.data.splits import split_pairs, write_split
 from regard.errors import InputError
-from regard.text import ParallelFiles, TabSeparated
-from regard.text.corpora import Corpus
-from regard.text.splitting import split_pairs, write_split
 
 
 def _split(directory: Path) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 
 from regard.training.examples import Batch, Position, StepLoader
-from regard.training.learner import Learner
 from regard.training.losses import losses_of
 from regard.training.preparation import prepare
 from regard.training.processes import Processes
 from regard.training.recipe import Run
 from regard.training.schedule import total_steps
+from regard.training.train_step import Learner
 
 
 @dataclass(frozen=True)

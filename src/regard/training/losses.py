@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.model import Transformer
 from regard.ops import drawn_agreement, drawn_cross_entropy, linear_cross_entropy
 from regard.ops.drawn_loss import judged
-from regard.ops.draws import keys_of_positions
+from regard.ops.rng import keys_of_positions
 from regard.training.examples import Batch
 from regard.training.recipe import Training
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from regard import __version__
 from regard.files import replaced_file
-from regard.pipeline.pipeline import GENERATION
+from regard.pipelines import GENERATION
+from regard.training.callbacks import METRICS, read_metrics
 from regard.training.final_model import FinalModel
 from regard.training.recipe import Run
-from regard.training.reports import METRICS, read_metrics
 
 
 def write_card(out: Path, run: Run, model: FinalModel) -> None:

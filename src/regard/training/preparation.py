@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from regard.data import EncodedCorpus, Tokenizer, encode_corpus
+from regard.data.corpora import Corpus
+from regard.data.token_store import LONGEST_LINE, is_oversized
+from regard.data.tokenizer import SOURCE_TOKENIZER, TOKENIZER, load_tokenizers
 from regard.errors import ConfigError, DataError, InputError
 from regard.model import TransformerConfig
-from regard.text import EncodedCorpus, Tokenizer, encode_corpus
-from regard.text.corpora import Corpus
-from regard.text.shards import LONGEST_LINE, is_oversized
-from regard.text.tokenizer import SOURCE_TOKENIZER, TOKENIZER, load_tokenizers
 from regard.training.examples import Examples, Limit
 from regard.training.recipe import Data, Run, cache_directory
 

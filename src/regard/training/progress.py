@@ -4,8 +4,8 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from regard.training.callbacks import StepReport
 from regard.training.examples import Position
-from regard.training.reports import StepReport
 
 
 @dataclass

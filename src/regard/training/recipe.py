@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import Field
 
 from regard.configs import Config
+from regard.data import AnyCorpus
+from regard.data.tokenizer import TokenizerKind
+from regard.decoding.settings import MOST_ROWS, LengthPenalty
 from regard.errors import ConfigError, DataError, InputError
 from regard.model import TransformerConfig
 from regard.model.config import Count, Flag, Rate, Size, Width
 from regard.model.directory import CONFIG_FILE, read_config
-from regard.search.settings import MOST_ROWS, LengthPenalty
-from regard.text import AnyCorpus
-from regard.text.tokenizer import TokenizerKind
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 Positive = Annotated[float, Field(gt=0.0, strict=True)]

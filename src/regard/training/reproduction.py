@@ -10,20 +10,20 @@ from pathlib import Path
 import torch
 
 from regard import recipes
+from regard.data.catalog import published
+from regard.data.corpora import Corpus
+from regard.data.downloads import get_corpus
 from regard.errors import InputError
 from regard.files import read_json, replaced_file
 from regard.memory import allocator
 from regard.model import Transformer
 from regard.tasks import Score
-from regard.text.catalogue import published
-from regard.text.corpora import Corpus
-from regard.text.download import get_corpus
+from regard.training.callbacks import METRICS, Listener, read_metrics
+from regard.training.environment import cpu_name
 from regard.training.evaluation import score_run
 from regard.training.experiments import experiment_of
-from regard.training.machine import cpu_name
 from regard.training.recipe import Run
-from regard.training.reports import METRICS, Listener, read_metrics
-from regard.training.run import train
+from regard.training.run_training import train
 
 RESULT = "result.json"
 

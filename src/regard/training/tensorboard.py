@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import InputError
-from regard.training.reports import StepReport
+from regard.training.callbacks import StepReport
 from regard.training.validation import Judgement
 
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import torch
 
+from regard.data import Tokenizer
+from regard.data.corpora import Corpus
+from regard.data.token_store import is_empty, is_oversized
+from regard.inference.decode import decode
 from regard.model import Transformer
 from regard.ops import label_smoothed_cross_entropy
-from regard.pipeline import decode
 from regard.tasks import Score, score
 from regard.tasks.metrics import MetricName
-from regard.text import Tokenizer
-from regard.text.corpora import Corpus
-from regard.text.shards import is_empty, is_oversized
 from regard.training.examples import Examples
 from regard.training.recipe import Validation
 

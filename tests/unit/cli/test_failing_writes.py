@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from regard.training.checkpoints import step_directories
-from tests.unit.pipeline.models import SENTENCES, save_small_model
+from tests.unit.models import SENTENCES, save_small_model
 from tests.unit.training.runs import SMALL
 
 

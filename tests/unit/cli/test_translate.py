@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from regard.cli import main, translate
-from regard.pipeline import Pipeline
-from tests.unit.pipeline.models import SENTENCES, save_small_model
+from regard.pipelines import Pipeline
+from tests.unit.models import SENTENCES, save_small_model
 
 EMPTY = str(Path(translate.__file__).parents[1] / "py.typed")
 Capture = pytest.CaptureFixture[bytes]

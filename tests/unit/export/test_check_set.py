@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from regard import InputError, Transformer, TransformerConfig
+from regard.data import Tokenizer
 from regard.export.check_set import check_set
-from regard.pipeline import Pipeline
-from regard.text import Tokenizer
-from tests.unit.pipeline.models import SENTENCES, small_pipeline
+from regard.pipelines import Pipeline
+from tests.unit.models import SENTENCES, small_pipeline
 
 
 def untagged_pipeline(**changes: object) -> Pipeline:

@@ -8,7 +8,7 @@ import pytest
 from regard.errors import InputError
 from regard.export import export
 from regard.export.verification import Verification
-from tests.unit.pipeline.models import small_pipeline
+from tests.unit.models import small_pipeline
 
 PAIRS = [("Tom sees it.", "Mary.")]
 

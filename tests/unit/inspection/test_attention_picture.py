@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import regard
-from tests.unit.pipeline.models import small_pipeline
+from tests.unit.models import small_pipeline
 
 pytest.importorskip("matplotlib")
 

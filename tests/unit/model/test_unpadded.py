@@ -13,8 +13,8 @@ from torch import Tensor
 
 from regard import Transformer, TransformerConfig
 from regard.errors import InputError
-from regard.native import kernels
-from regard.ops.draws import dropout_keyed_by
+from regard.kernels.bindings import kernels
+from regard.ops.rng import dropout_keyed_by
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
 

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from regard.errors import InputError
-from regard.native import kernels
+from regard.kernels.bindings import kernels
 from regard.ops import add_and_norm, dropout, layer_norm
-from regard.ops.draws import dropout_keyed_by
+from regard.ops.rng import dropout_keyed_by
 
 
 def in_doubles(x: Tensor, y: Tensor, gamma: Tensor, beta: Tensor, rate: float, keys: Tensor) -> Tensor:

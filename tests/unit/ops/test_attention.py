@@ -12,7 +12,7 @@ from torch import Tensor
 
 import regard
 from regard.errors import InputError
-from regard.native import kernels
+from regard.kernels.bindings import kernels
 from regard.ops import Causal, KeyLengths, Mask, explicit_attention, fused_attention
 from regard.ops.fused import open_empty_rows
 from regard.ops.masks import as_mask, fitted_mask

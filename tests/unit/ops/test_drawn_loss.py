@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.native import kernels
+from regard.kernels.bindings import kernels
 from regard.ops import drawn_agreement, drawn_cross_entropy, linear_cross_entropy
 from regard.ops import drawn_loss as module
 from regard.ops.drawn_loss import SMALL, drawn_from
-from regard.ops.draws import dropout_keyed_by, keys_of_positions
 from regard.ops.linear import products_in_bytes
+from regard.ops.rng import dropout_keyed_by, keys_of_positions
 
 Gradients = tuple[Tensor, ...]
 Loss = Callable[..., Tensor]

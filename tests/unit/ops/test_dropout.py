@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from regard.native import kernels
+from regard.kernels.bindings import kernels
 from regard.ops import byte_rate, dropout
-from regard.ops.draws import dropout_keyed_by
+from regard.ops.rng import dropout_keyed_by
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.9])

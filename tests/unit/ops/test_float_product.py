@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.native import kernels
+from regard.kernels.bindings import kernels
 from regard.ops import float_product as module
 from regard.ops.float_product import by_kernel, float_product, gated_product, product_and_sums, put_product
 from tests.unit.ops.test_linear import problem

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import InputError
+from regard.kernels.bindings import kernels
 from regard.layers import FeedForward
-from regard.native import kernels
 from regard.ops import byte_product
 from regard.ops.linear import linear, products_in_bytes
 

@@ -9,7 +9,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
 import regard
-from regard.native import kernels
+from regard.kernels.bindings import kernels
 from regard.ops import KeyLengths
 from regard.ops.masks import SameSentence, Sentences, kernel_mask
 from regard.ops.short import are_short, is_short

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from regard.training import Run
-from regard.training.reports import StepReport
+from regard.training.callbacks import StepReport
 from regard.training.validation import Judgement
 
 SMALL = """

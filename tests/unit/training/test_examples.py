@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from regard.data import Dates, Tokenizer, encode_corpus
 from regard.errors import DataError
-from regard.text import Dates, Tokenizer, encode_corpus
 from regard.training.examples import Cuts, Examples, Limit, Position, StepLoader
 
 

@@ -8,9 +8,9 @@ from safetensors.torch import load_file
 
 from regard import train
 from regard.training.averaging import write_average
+from regard.training.callbacks import METRICS, read_metrics
 from regard.training.checkpoints import step_directories
 from regard.training.evaluation import evaluate_run
-from regard.training.reports import METRICS, read_metrics
 from tests.unit.training.runs import Notes, small_run
 
 _EARLY = ("validation.every=4",)  # the loss falls with every step: the last weights are the best

@@ -4,8 +4,8 @@ import pytest
 
 from regard.training import forecast as forecasting
 from regard.training.examples import Batch
-from regard.training.learner import Learner
 from regard.training.recipe import Run
+from regard.training.train_step import Learner
 from tests.unit.training.runs import SMALL
 
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from regard import Transformer, TransformerConfig, label_smoothed_cross_entropy
-from regard.ops.draws import dropout_keyed_by
+from regard.ops.rng import dropout_keyed_by
 from regard.training.examples import Batch
 from regard.training.losses import cross_entropy, losses_of, r_drop
 from regard.training.recipe import Training

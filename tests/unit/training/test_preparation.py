@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from regard import train
+from regard.data import Tokenizer
 from regard.errors import ConfigError
-from regard.text import Tokenizer
 from regard.training.evaluation import evaluate_run
 from tests.unit.training.runs import Notes, small_run
 

@@ -11,15 +11,15 @@ import torch
 from safetensors.torch import load_file
 
 from regard import Transformer, train
+from regard.data import Tokenizer
+from regard.data.tokenizer import TOKENIZER
 from regard.errors import ConfigError, DataError, DivergedError, ModelError, NoSpaceError, StoppedError, WriteError
 from regard.layers import Dropout
-from regard.text import Tokenizer
-from regard.text.tokenizer import TOKENIZER
 from regard.training import Run, checkpoints
+from regard.training.callbacks import StepReport, is_validation, read_metrics
 from regard.training.checkpoints import read_checkpoint, step_directories
 from regard.training.examples import Batch
 from regard.training.losses import Loss, cross_entropy
-from regard.training.reports import StepReport, is_validation, read_metrics
 from tests.unit.training.runs import SMALL, Notes, small_run
 
 Tensor = torch.Tensor

@@ -1,0 +1,1 @@
+"""The same functions, computed by kernels."""

@@ -1,0 +1,155 @@
+"""The decoder behind a search: a model's packed layers, over the past of every row of every sentence."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.acceleration.beam_cache import State
+from regard.acceleration.kernel_layers import NativeStack
+from regard.acceleration.packed_embedding import Ints, PackedEmbedding
+from regard.acceleration.packed_layers import PackedStack
+from regard.acceleration.packed_linear import Precision, packed_weight
+from regard.acceleration.shortlist_projection import ListedOutput, Words
+from regard.decoding.shortlist import Shortlist
+from regard.errors import InputError
+from regard.model import Transformer
+
+_READ = 32  # sources that are encoded at once
+
+
+class Engine:
+    """A model ready to decode; what is being decoded is in a `Decoding` of it.
+
+    Most weights are packed copies: after a model has changed, it needs a new engine.
+    """
+
+    def __init__(self, model: Transformer, precision: Precision = "float", shortlist: Shortlist | None = None) -> None:
+        config = model.config
+        if config.kind == "encoder-only" or config.bos_id is None or config.eos_id is None:
+            raise InputError("the model's config has no decoder, or no bos_id and eos_id; a search needs all of them")
+        self.config, self.model, self.precision, self.shortlist = config, model, precision, shortlist
+        self.start, self.end = config.bos_id, config.eos_id
+        self.encoder = None if model.encoder is None else PackedStack(model.encoder, precision)
+        assert model.decoder is not None
+        self.decoder = PackedStack(model.decoder, precision)
+        self._fast_encoder = None if self.encoder is None else NativeStack.of(self.encoder)
+        self.fast_decoder = NativeStack.of(self.decoder)
+        """The same layers in one call of our own, where that can be had."""
+        self._embed_source = None if model.source_embedding is None else PackedEmbedding(model.source_embedding)
+        assert model.target_embedding is not None
+        self.embed = PackedEmbedding(model.target_embedding)
+        bias = model.output.bias
+        self.output = packed_weight(model.output.weight.detach(), bias if bias is None else bias.detach(), precision)
+        """From the decoder's states (R, D) to logits (R, W)."""
+        self.dtype = model.output.weight.dtype
+
+    @property
+    def longest(self) -> int:
+        """How many tokens a target may have: the start takes a position too, and a learned table has an end."""
+        config = self.config
+        return config.max_positions - 1 if config.positions == "learned" else 10**9
+
+    def read(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Ints]:
+        """Give the encoder's states (R, D) of all tokens but padding, and how many of them each source has."""
+        assert self._embed_source is not None
+        assert self.encoder is not None
+        rows = [np.array(source, dtype=np.int64) for source in sources]
+        real = [row != self.config.pad_id for row in rows]
+        lengths_B = np.array([some.sum() for some in real], dtype=np.int64)
+        tokens_R = np.concatenate([row[some] for row, some in zip(rows, real, strict=True)])
+        self._embed_source.check(tokens_R)
+        x_RD = self._embed_source(tokens_R, np.concatenate([np.flatnonzero(some) for some in real]))
+        if self._fast_encoder is not None:
+            return self._fast_encoder.encode(x_RD, lengths_B), lengths_B
+        real_BS = torch.arange(int(lengths_B.max())) < torch.from_numpy(lengths_B)[:, None]
+        x_BSD = x_RD.new_zeros(*real_BS.shape, x_RD.size(1))
+        x_BSD[real_BS] = x_RD
+        return self.encoder.encode(x_BSD, real_BS)[real_BS], lengths_B
+
+
+class Decoding:
+    """Sentences that are being decoded, N rows each."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        sources: Sequence[Sequence[int]],
+        rows: int,
+        *,
+        attention: bool = False,
+        words: Sequence[Words] | None = None,
+    ) -> None:
+        """Get ready for sources; `words` are those that each may become, or all."""
+        self._engine, self._sources, self._words = engine, sources, words
+        self._listed = None if words is None else ListedOutput(engine.output, engine.config.vocab_size)
+        self._attention_BNS: Tensor | None = None
+        # The weights themselves are something that only the packed layers can give.
+        self._wants_attention = attention
+        self._layers = engine.decoder if attention or engine.fast_decoder is None else engine.fast_decoder
+        # They mask what nobody has written, and 0 times what is not a number is not a number. Kernels never look there.
+        self._state = State(rows, *engine.decoder.widths, engine.dtype, zeroed=self._layers is engine.decoder)
+
+    def admit(self, numbers: Sequence[int]) -> Tensor:
+        """Encode sentences, and let them in behind those that are there; give the logits (B, W) of their first token.
+
+        All rows of a sentence start from the same token, so that one of them is computed and is the past of all.
+        """
+        engine, state = self._engine, self._state
+        sources = [self._sources[number] for number in numbers]
+        pad = engine.config.pad_id
+        places = state.admit([sum(token != pad for token in source) for source in sources])
+        if state.source:
+            self._read(sources, places.start)
+        x_RD = engine.embed(np.full(len(numbers), engine.start), state.positions_B[places])
+        state.writers_BNT[places, :, 0] = 0
+        x_RD = self._step(x_RD, places, 1)
+        state.positions_B[places] = 1
+        if self._listed is not None and self._words is not None:
+            self._listed.admit([self._words[number] for number in numbers])
+        return self._logits(x_RD, places)
+
+    def _read(self, sources: Sequence[Sequence[int]], before: int) -> None:
+        """Encode sources, and project them for each layer: a few at a time, so that short ones are not padded much."""
+        for first in range(0, len(sources), _READ):
+            states_RD, lengths_B = self._engine.read(sources[first : first + _READ])
+            starts_B = np.cumsum(lengths_B) - lengths_B
+            places_B = np.arange(before + first, before + first + len(lengths_B)) * self._state.source[0].size(1)
+            at_R = torch.from_numpy(np.arange(len(states_RD)) + np.repeat(places_B - starts_B, lengths_B))
+            for source, layer in zip(self._state.source, self._engine.decoder.layers, strict=True):
+                source.view(-1, source.size(2)).index_copy_(0, at_R, layer.project_source(states_RD))
+
+    def step(self, tokens_BN: Tensor) -> Tensor:
+        """Take the next token of each row in; give the logits (B, N, W) of the one after it."""
+        B, N = tokens_BN.shape
+        self._state.begin_step()
+        x_RD = self._engine.embed(tokens_BN.numpy().ravel(), np.repeat(self._state.positions_B, N))
+        x_RD = self._step(x_RD, slice(0, B), N)
+        self._state.end_step()
+        return self._logits(x_RD, slice(0, B)).view(B, N, -1)
+
+    def _step(self, x_RD: Tensor, places: slice, rows: int) -> Tensor:
+        record: list[Tensor] | None = [] if self._wants_attention else None
+        x_RD = self._layers.step(x_RD, self._state, places, rows, record)
+        self._attention_BNS = record[-1] if record else None
+        return x_RD
+
+    def _logits(self, x_RD: Tensor, places: slice) -> Tensor:
+        return self._engine.output(x_RD) if self._listed is None else self._listed(x_RD, places)
+
+    def attention(self) -> Tensor:
+        """Give what the last step attended to in the source, the mean of the heads of the last layer: (B, N, S)."""
+        assert self._attention_BNS is not None, "attention was not asked for"
+        return self._attention_BNS
+
+    def reorder(self, parents_BN: NDArray[np.int64]) -> None:
+        """Let each row go on from another row of its sentence: its past is now that row's."""
+        self._state.reorder(parents_BN)
+
+    def keep(self, places: Sequence[int]) -> None:
+        """Keep the sentences at these places; each stays where it is, or comes from behind all that are kept."""
+        self._state.keep(places)
+        if self._listed is not None:
+            self._listed.keep(places)

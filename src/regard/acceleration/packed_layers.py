@@ -1,0 +1,226 @@
+"""A Transformer that is only used: the layers of a model with their projections packed, over flat rows."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.acceleration.beam_cache import State
+from regard.acceleration.packed_linear import Precision, packed_linear
+from regard.layers.attention import MultiHeadAttention
+from regard.layers.decoder import Decoder, DecoderLayer
+from regard.layers.encoder import Encoder, EncoderLayer
+from regard.layers.feed_forward import FeedForward
+from regard.layers.norms import LayerNorm, RMSNorm
+from regard.layers.residual import Residual
+from regard.ops.feed_forward import activate
+
+Rows = Callable[[Tensor], Tensor]
+"""A function of rows (R, D)."""
+
+
+class PackedNorm:
+    """A norm without the cost of a module around it."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        assert isinstance(norm, LayerNorm | RMSNorm)
+        self._norm = norm
+        self.eps, self.centred = norm.eps, isinstance(norm, LayerNorm)
+        # Copies: kernels are told where they are, and what is in a model may be moved.
+        self.weight_D = norm.weight.detach().clone(memory_format=torch.contiguous_format)
+        self.bias_D = None
+        if isinstance(norm, LayerNorm):
+            self.bias_D = norm.bias.detach().clone(memory_format=torch.contiguous_format)
+
+    def __call__(self, x_RD: Tensor) -> Tensor:
+        """Normalise each row."""
+        if self.bias_D is None or self.eps == 0.0:
+            normed: Tensor = self._norm(x_RD)
+            return normed
+        return F.layer_norm(x_RD, (x_RD.size(-1),), self.weight_D, self.bias_D, self.eps)
+
+
+class PackedResidual:
+    """A residual connection around a function of rows."""
+
+    def __init__(self, residual: Residual) -> None:
+        self.norm = PackedNorm(residual.norm)
+        self.before = residual.placement == "pre"
+
+    def __call__(self, x_RD: Tensor, sublayer: Rows) -> Tensor:
+        """Run the sublayer and add what it gives; x may be written over."""
+        if self.before:
+            return sublayer(self.norm(x_RD)).add_(x_RD)
+        return self.norm(sublayer(x_RD).add_(x_RD))
+
+
+class PackedFeedForward:
+    """The feed-forward network, its gate and its first layer in one product."""
+
+    def __init__(self, layer: FeedForward, precision: Precision) -> None:
+        self.activation = layer.activation
+        self.gated = layer.gate is not None
+        first = [layer.expand] if layer.gate is None else [layer.expand, layer.gate]
+        self.expand, self.contract = packed_linear(first, precision), packed_linear([layer.contract], precision)
+
+    def __call__(self, x_RD: Tensor) -> Tensor:
+        """Transform each row by itself."""
+        hidden = self.expand(x_RD)
+        if self.gated:
+            hidden_RF, gate_RF = hidden.chunk(2, dim=1)
+            return self.contract(activate(hidden_RF, self.activation, gate_RF))
+        return self.contract(activate(hidden, self.activation))
+
+
+class PackedHeads:
+    """The projections of an attention layer, and attention itself over keys and values side by side."""
+
+    def __init__(self, layer: MultiHeadAttention, precision: Precision, *, of_itself: bool) -> None:
+        self.layer = layer
+        self._keys, self._queries = layer.num_kv_heads * layer.d_k, layer.num_heads * layer.d_k
+        self.width = layer.num_kv_heads * (layer.d_k + layer.d_v)
+        """Of keys and values together."""
+        if of_itself:
+            self.together = packed_linear([layer.query, layer.key, layer.value], precision)
+        else:
+            self.query = packed_linear([layer.query], precision)
+            self.key_value = packed_linear([layer.key, layer.value], precision)
+        self.output = packed_linear([layer.output], precision)
+
+    def query_key_value(self, x_RD: Tensor) -> tuple[Tensor, Tensor]:
+        """Project rows that attend to one another: queries, then keys and values."""
+        together_RX = self.together(x_RD)
+        return together_RX[:, : self._queries], together_RX[:, self._queries :]
+
+    def attend(self, query_RX: Tensor, key_value_BSX: Tensor, mask: Tensor | None) -> Tensor:
+        """Let the rows of each sentence attend to its keys and values; `mask` is 0 or -∞, (B, 1, N or 1, S)."""
+        layer = self.layer
+        B = key_value_BSX.size(0)
+        query_BHNK = query_RX.view(B, -1, layer.num_heads, layer.d_k).transpose(1, 2)
+        key_BGSK = key_value_BSX[..., : self._keys].view(B, -1, layer.num_kv_heads, layer.d_k).transpose(1, 2)
+        value_BGSV = key_value_BSX[..., self._keys :].view(B, -1, layer.num_kv_heads, layer.d_v).transpose(1, 2)
+        heads_BHNV = F.scaled_dot_product_attention(
+            query_BHNK, key_BGSK, value_BGSV, attn_mask=mask, enable_gqa=layer.num_kv_heads != layer.num_heads
+        )
+        return self.output(heads_BHNV.transpose(1, 2).reshape(query_RX.size(0), -1))
+
+    def weights(self, query_RX: Tensor, key_value_BSX: Tensor, mask: Tensor | None) -> Tensor:
+        """Give what each row attends to, the mean of its heads: (B, N, S)."""
+        layer = self.layer
+        B = key_value_BSX.size(0)
+        query_BHNK = query_RX.view(B, -1, layer.num_heads, layer.d_k).transpose(1, 2)
+        key_BGSK = key_value_BSX[..., : self._keys].view(B, -1, layer.num_kv_heads, layer.d_k).transpose(1, 2)
+        key_BHSK = key_BGSK.repeat_interleave(layer.num_heads // layer.num_kv_heads, dim=1)
+        scores_BHNS: Tensor = query_BHNK @ key_BHSK.transpose(2, 3) * layer.d_k**-0.5
+        return (scores_BHNS if mask is None else scores_BHNS + mask).softmax(-1).mean(1)
+
+
+class PackedLayer:
+    """A layer of the encoder, or of the decoder, one position at a time."""
+
+    def __init__(self, layer: EncoderLayer | DecoderLayer, precision: Precision) -> None:
+        self.d_model = layer.self_attention.d_model
+        self.heads = PackedHeads(layer.self_attention, precision, of_itself=True)
+        self.feed_forward = PackedFeedForward(layer.feed_forward, precision)
+        self.first, self.third = map(PackedResidual, (layer.self_attention_residual, layer.feed_forward_residual))
+        self.source, self.second = None, None
+        if isinstance(layer, DecoderLayer) and layer.cross_attention is not None:
+            assert layer.cross_attention_residual is not None
+            self.source = PackedHeads(layer.cross_attention, precision, of_itself=False)
+            self.second = PackedResidual(layer.cross_attention_residual)
+
+    def project_source(self, states_RD: Tensor) -> Tensor:
+        """Give the keys and values of the source, side by side."""
+        assert self.source is not None
+        return self.source.key_value(states_RD)
+
+    def __call__(self, x_RD: Tensor, look_around: Rows, look_at_source: Rows | None = None) -> Tensor:
+        """Look at what is there, at the source, and transform."""
+        x_RD = self.first(x_RD, look_around)
+        if self.second is not None:
+            assert look_at_source is not None
+            x_RD = self.second(x_RD, look_at_source)
+        return self.third(x_RD, self.feed_forward)
+
+
+class PackedStack:
+    """The layers of an encoder or of a decoder, and their final norm."""
+
+    def __init__(self, stack: Encoder | Decoder, precision: Precision) -> None:
+        self.layers = [PackedLayer(layer, precision) for layer in stack.layers]  # type: ignore[arg-type]
+        self.final_norm = None if stack.final_norm is None else PackedNorm(stack.final_norm)
+
+    @property
+    def widths(self) -> tuple[list[int], list[int]]:
+        """How wide keys and values are together, in each layer: of what was written, and of the source."""
+        sources = [layer.source for layer in self.layers if layer.source is not None]
+        return [layer.heads.width for layer in self.layers], [source.width for source in sources]
+
+    def encode(self, x_BSD: Tensor, real_BS: Tensor) -> Tensor:
+        """Give the states of sentences, of which some positions are padding."""
+        B, S, D = x_BSD.shape
+        mask_B11S = _additive(real_BS[:, None, None, :], x_BSD.dtype)
+        x_RD = x_BSD.view(B * S, D)
+        for layer in self.layers:
+            x_RD = layer(x_RD, _looking_around(layer.heads, mask_B11S, B))
+        return self._ended(x_RD).view(B, S, D)
+
+    def step(self, x_RD: Tensor, state: State, places: slice, rows: int, record: list[Tensor] | None = None) -> Tensor:
+        """Take the first rows of each sentence at these places one position further; give their states.
+
+        A `record` is given each layer's weights (B, N, S) over the source, the mean of its heads.
+        """
+        B, N = places.stop - places.start, state.rows
+        T = state.length
+        written_BNTN = torch.from_numpy(state.writers_BNT[places, :rows, :T])[..., None] == torch.arange(N)
+        mask_B1NS = _additive(written_BNTN, x_RD.dtype).view(B, 1, rows, T * N)
+        now_B = torch.arange(places.start, places.stop) * state.writers_BNT.shape[2]
+        now_B += torch.from_numpy(state.positions_B[places])
+        at_R = (now_B[:, None] * N + torch.arange(rows)).view(-1)
+        S = state.source_length
+        lengths_B1 = torch.from_numpy(state.source_lengths_B[places, None])
+        source_mask = _additive(torch.arange(S) < lengths_B1, x_RD.dtype)[:, None, None]
+        for index, layer in enumerate(self.layers):
+            look_back = _looking_back(layer.heads, state.past[index], at_R, places, mask_B1NS)
+            look_at_source = None
+            if layer.source is not None:
+                source_BSX = state.source[index][places, :S]
+                look_at_source = _looking_at_source(layer.source, source_BSX, source_mask, record)
+            x_RD = layer(x_RD, look_back, look_at_source)
+        return self._ended(x_RD)
+
+    def _ended(self, x_RD: Tensor) -> Tensor:
+        return x_RD if self.final_norm is None else self.final_norm(x_RD)
+
+
+def _looking_around(heads: PackedHeads, mask_B11S: Tensor, B: int) -> Rows:
+    def look(x_RD: Tensor) -> Tensor:
+        query_RX, key_value_RX = heads.query_key_value(x_RD)
+        return heads.attend(query_RX, key_value_RX.view(B, -1, heads.width), mask_B11S)
+
+    return look
+
+
+def _looking_back(heads: PackedHeads, past_BSX: Tensor, at_R: Tensor, places: slice, mask_B1NS: Tensor) -> Rows:
+    def look(x_RD: Tensor) -> Tensor:
+        query_RX, key_value_RX = heads.query_key_value(x_RD)
+        past_BSX.view(-1, past_BSX.size(2)).index_copy_(0, at_R, key_value_RX)
+        return heads.attend(query_RX, past_BSX[places, : mask_B1NS.size(3)], mask_B1NS)
+
+    return look
+
+
+def _looking_at_source(heads: PackedHeads, source_BSX: Tensor, mask: Tensor, record: list[Tensor] | None) -> Rows:
+    def look(x_RD: Tensor) -> Tensor:
+        query_RX = heads.query(x_RD)
+        if record is not None:
+            record.append(heads.weights(query_RX, source_BSX, mask))
+        return heads.attend(query_RX, source_BSX, mask)
+
+    return look
+
+
+def _additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    """Give the notes' additive mask: 0 where attention is allowed, -∞ elsewhere."""
+    return torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, -torch.inf)

@@ -1,0 +1,56 @@
+"""The output projection for words that are listed, sentence by sentence."""
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.acceleration.packed_linear import Linear, NativeByteLinear, PackedBytes
+from regard.kernels.bindings import LinearPointers, kernels, threads
+
+Words = NDArray[np.int32]
+
+
+class ListedOutput:
+    """Logits of the words that each sentence of a decoding may use; those of all others are -∞."""
+
+    def __init__(self, output: Linear, vocab_size: int) -> None:
+        self._output, self._W = output, vocab_size
+        self._words: list[Words] = []
+        self._chosen: list[PackedBytes] = []
+
+    def admit(self, words: Sequence[Words]) -> None:
+        """Let sentences in that may use these words, behind those that are there."""
+        self._words = [*self._words, *words]
+        if isinstance(self._output, NativeByteLinear):
+            self._chosen = [*self._chosen, *(self._output.chosen(some) for some in words)]
+
+    def keep(self, places: Sequence[int]) -> None:
+        """Keep the sentences at these places, in this order."""
+        self._words = [self._words[place] for place in places]
+        if self._chosen:
+            self._chosen = [self._chosen[place] for place in places]
+
+    def __call__(self, x_RD: Tensor, places: slice) -> Tensor:
+        """Give the logits (R, W) of the states of all rows of these sentences."""
+        words, chosen = self._words[places], self._chosen[places]
+        logits_RW = torch.full((x_RD.size(0), self._W), -torch.inf, dtype=x_RD.dtype)
+        N = x_RD.size(0) // max(1, len(words))
+        if not chosen:
+            all_RW = self._output(x_RD)
+            for number, some in enumerate(words):
+                rows = slice(number * N, (number + 1) * N)
+                logits_RW[rows, some] = all_RW[rows, some]
+            return logits_RW
+        library = kernels()
+        assert library is not None
+        x_RD = x_RD.contiguous()
+        weights = (LinearPointers * len(chosen))(*(one.pointers for one in chosen))
+        numbers = (ctypes.c_void_p * len(words))(*(some.ctypes.data for some in words))
+        library.regard_chosen(
+            weights, numbers, x_RD.data_ptr(), len(words), N, self._W, threads(), logits_RW.data_ptr()
+        )
+        return logits_RW

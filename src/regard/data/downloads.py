@@ -1,0 +1,109 @@
+"""A published corpus brought to disk: downloaded or copied, checked, and never half there."""
+
+import gzip
+import hashlib
+import http.client
+import io
+import shutil
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from regard.data.catalog import PublishedCorpus, PublishedFile
+from regard.errors import DataError
+from regard.files import directory_made, replaced_file, writing
+
+_BLOCK = 2**16
+Tell = Callable[[str], None]
+
+
+def get_corpus(corpus: PublishedCorpus, out: Path, *, source: Path | None = None, tell: Tell) -> list[Path]:
+    """Bring all files of a corpus into a directory; those that are there and right are left alone."""
+    brought = []
+    for file in corpus.files:
+        path = out / file.name
+        if path.exists() and _sum(path.read_bytes()) == file.sha256:
+            tell(f"{path} is there already")
+        else:
+            _bring(file, path, source, tell)
+        brought.append(path)
+    return brought
+
+
+def _bring(file: PublishedFile, path: Path, source: Path | None, tell: Tell) -> None:
+    out = path.parent
+    with writing(path), directory_made(out):
+        content = _from_disk(file, source) if source is not None else _from_network(file, out, tell)
+        found = _sum(content)
+        if found != file.sha256:
+            origin = source or file.url
+            raise DataError(
+                f"{file.name} from {origin} is not the edition that was expected: "
+                f"its sha256 is {found[:12]}…, not {file.sha256[:12]}…"
+            )
+        with replaced_file(path) as fresh:
+            fresh.write_bytes(content)
+    tell(f"{path}: {len(content) / 1e6:.1f} MB, checksum right")
+
+
+def _from_disk(file: PublishedFile, source: Path) -> bytes:
+    for name in (file.name, f"{file.name}.gz"):
+        if (source / name).exists():
+            return _unpacked((source / name).read_bytes(), None, source / name)
+    raise DataError(f"{source} holds neither {file.name} nor {file.name}.gz")
+
+
+def _from_network(file: PublishedFile, out: Path, tell: Tell) -> bytes:
+    if file.url is None:
+        raise DataError(f"{file.name} is not published by itself; take it from disk with --from DIR")
+    part = out / f".{file.name}.part"
+    _download(file.url, part, tell)
+    content = part.read_bytes()
+    part.unlink()  # before it is opened: what cannot be is to be downloaded anew
+    return _unpacked(content, file.member, Path(file.url))
+
+
+def _download(url: str, part: Path, tell: Tell) -> None:
+    """Download to a file beside the place, going on behind what an earlier attempt has left there."""
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            resumed = have > 0 and answer.status == 206
+            if resumed:
+                tell(f"{url}: going on after {have / 1e6:.1f} MB")
+            with part.open("ab" if resumed else "wb") as file:
+                _copy(answer, file, url)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and have:  # nothing is left to send
+            return
+        raise DataError(f"{url} cannot be downloaded: the server answers {error.code} {error.reason}") from None
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+        reason = getattr(error, "reason", error)
+        raise DataError(f"{url} cannot be downloaded: {reason}; the same command goes on from what came") from None
+
+
+def _copy(answer: http.client.HTTPResponse, file: BinaryIO, url: str) -> None:
+    expected = answer.length
+    before = file.tell()
+    shutil.copyfileobj(answer, file, _BLOCK)
+    if expected is not None and file.tell() - before < expected:
+        raise http.client.IncompleteRead(b"", expected - (file.tell() - before))
+
+
+def _unpacked(content: bytes, member: str | None, origin: Path) -> bytes:
+    try:
+        if member is not None:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                return archive.read(member)
+        return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+    except (zipfile.BadZipFile, KeyError, OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{origin} cannot be unpacked: {error}") from None
+
+
+def _sum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

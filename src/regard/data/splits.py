@@ -1,0 +1,132 @@
+"""Training, validation and test parts of a corpus that do not know one another's sentences."""
+
+import hashlib
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard.data.noise import Pair
+from regard.errors import DataError
+from regard.files import replaced_files
+
+_INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
+_LOPSIDED = 4  # a side this many times as long as the other, and then some, is no translation of it
+
+
+PARTS = ("test", "valid", "train")
+
+
+@dataclass(frozen=True)
+class Split:
+    """The parts of a corpus, and what was left out of them."""
+
+    train: list[Pair]
+    valid: list[Pair]
+    test: list[Pair]
+    repeated: int
+    """Pairs that came twice, up to case, spaces and punctuation around them."""
+    unfit: int
+    """Pairs with an empty side, two equal sides, or one side far longer than the other."""
+    set_aside: int
+    """Pairs beside the one that a group gives to validation or test."""
+
+
+def split_pairs(pairs: Iterable[Pair], *, valid: int, test: int) -> Split:
+    """Clean pairs and split them, so that neither side of a test pair is seen in training.
+
+    >>> pairs = [("Hi.", "Hallo!"), ("Hello!", "Hallo."), ("Go.", "Geh."), ("Go!", "Los!")]
+    >>> found = split_pairs(pairs, valid=0, test=1)
+    >>> found.train, found.test
+    ([('Go!', 'Los!'), ('Go.', 'Geh.')], [('Hi.', 'Hallo!')])
+
+    Pairs that share a sentence, up to case, spaces and punctuation around it, belong to one group, and so do those that
+    are linked by others in between. Groups are ordered by the SHA-256 of the smallest key in them. The first give one
+    pair each to the test part, the next one each to validation; all the others are for training. Within a part, pairs
+    are ordered by their own SHA-256: neighbours have nothing in common.
+    """
+    kept, repeated, unfit = _cleaned(pairs)
+    groups = _groups(kept)
+    if len(groups) <= valid + test:
+        raise DataError(f"{valid} + {test} pairs are wanted for validation and test; there are {len(groups)} groups")
+    order = sorted(groups, key=lambda key: hashlib.sha256(key.encode()).digest())
+    for_test, for_valid = order[:test], order[test : test + valid]
+    taken = {member for key in (*for_test, *for_valid) for member in groups[key]}
+    return Split(
+        train=_mixed([pair for number, pair in enumerate(kept) if number not in taken]),
+        valid=_mixed([kept[groups[key][0]] for key in for_valid]),
+        test=_mixed([kept[groups[key][0]] for key in for_test]),
+        repeated=repeated,
+        unfit=unfit,
+        set_aside=len(taken) - valid - test,
+    )
+
+
+def write_split(found: Split, directory: Path) -> dict[Path, int]:
+    """Write train.tsv, valid.tsv and test.tsv, training last: with it, all are there. Give how many pairs each has."""
+    parts = dict(zip((f"{part}.tsv" for part in PARTS), (found.test, found.valid, found.train), strict=True))
+    with replaced_files(directory, last="train.tsv") as fresh:
+        for name, pairs in parts.items():
+            text = "".join(f"{source}\t{target}\n" for source, target in pairs)
+            (fresh / name).write_text(text, encoding="utf-8")
+    return {directory / name: len(pairs) for name, pairs in parts.items()}
+
+
+def _mixed(pairs: list[Pair]) -> list[Pair]:
+    return sorted(pairs, key=lambda pair: hashlib.sha256("\t".join(pair).encode()).digest())
+
+
+def sentence_key(text: str) -> str:
+    """Give what makes a sentence the same as another: its letters, not its case, spaces or outer punctuation.
+
+    >>> sentence_key("  „Wie  geht's?“") == sentence_key("wie geht's")
+    True
+    """
+    folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    bare = folded.strip("".join({c for c in folded if unicodedata.category(c)[0] in "PZ"}))
+    return bare or folded
+
+
+def _cleaned(pairs: Iterable[Pair]) -> tuple[list[Pair], int, int]:
+    kept: list[Pair] = []
+    seen: set[Pair] = set()
+    repeated = unfit = 0
+    for pair in pairs:
+        source, target = map(_tidied, pair)
+        key = sentence_key(source), sentence_key(target)
+        short, long = sorted((len(source), len(target)))
+        if not short or key[0] == key[1] or long > _LOPSIDED * short + 20:
+            unfit += 1
+        elif key in seen:
+            repeated += 1
+        else:
+            seen.add(key)
+            kept.append((source, target))
+    return kept, repeated, unfit
+
+
+def _tidied(text: str) -> str:
+    """Take out what cannot be seen, and spaces beyond one."""
+    return " ".join(unicodedata.normalize("NFC", text).translate(_INVISIBLE).split())
+
+
+def _groups(pairs: list[Pair]) -> dict[str, list[int]]:
+    """Give the numbers of the pairs of each connected group, by the smallest key in it."""
+    parent: dict[str, str] = {}
+
+    def root(key: str) -> str:
+        parent.setdefault(key, key)
+        while parent[key] != key:
+            parent[key] = parent[parent[key]]
+            key = parent[key]
+        return key
+
+    # The side belongs to the key: "Angst" in one language is not "Angst" in the other.
+    keys = [(f"1 {sentence_key(source)}", f"2 {sentence_key(target)}") for source, target in pairs]
+    for one, other in keys:
+        first, second = sorted((root(one), root(other)))
+        parent[second] = first
+    groups: dict[str, list[int]] = {}
+    for number, (one, _) in enumerate(keys):
+        groups.setdefault(root(one), []).append(number)
+    return groups

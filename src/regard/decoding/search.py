@@ -1,0 +1,155 @@
+"""The search itself: sentences come in, their rows go on step by step, and leave as soon as they are finished."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.decoding.beam_step import choose_at_random, choose_by_beam
+from regard.decoding.beams import DEAD, Beams, Ints, TextOf
+from regard.decoding.candidates import log_probabilities
+from regard.decoding.logits_processors import Rules
+from regard.decoding.scheduler import Waiting
+from regard.decoding.settings import Hypothesis, SearchSettings
+from regard.errors import ModelError
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The next tokens of a sentence, which nothing can change any more."""
+
+    number: int
+    tokens: list[int]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What was found for a sentence, best first."""
+
+    number: int
+    hypotheses: list[Hypothesis]
+
+
+Event = Settled | Finished
+
+
+class Decoder(Protocol):
+    """What decodes. It holds B sentences of N rows; all rows are independent of one another."""
+
+    def admit(self, numbers: Sequence[int]) -> Tensor:
+        """Let sentences in, behind those that are there; give the logits (B, W) of the first token of these."""
+
+    def step(self, tokens_BN: Tensor) -> Tensor:
+        """Take the next token of each row in; give the logits (B, N, W) of the one after it."""
+
+    def attention(self) -> Tensor:
+        """Give what the last step attended to in the source, (B, N, S); if it let sentences in, (B, 1, S) of these."""
+
+    def reorder(self, parents_BN: Ints) -> None:
+        """Let each row go on from another row of its sentence."""
+
+    def keep(self, places: Sequence[int]) -> None:
+        """Keep the sentences at these places; each stays where it is, or comes from behind all that are kept."""
+
+
+def search(
+    decoder: Decoder,
+    waiting: Waiting,
+    settings: SearchSettings,
+    *,
+    end: int,
+    never: Sequence[int] = (),
+    text_of: TextOf | None = None,
+    stream: bool = False,
+) -> Iterator[Event]:
+    """Give the best hypotheses of each request as soon as they are there; with `stream`, tokens as they settle.
+
+    `never` are tokens that may not come; with `text_of`, hypotheses that spell the same count once.
+    """
+    rules = Rules(settings, end, never)
+    beams = Beams(settings, [], text_of)
+    while (coming := waiting.take(beams.sentences)) or beams.sentences:
+        if waiting.closed:
+            return
+        if coming:
+            fresh = Beams(settings, coming, text_of)
+            logits_BW = decoder.admit([sentence.number for sentence in coming])
+            # All rows of a sentence have the same past so far, and so the same logits.
+            logs_BNW = log_probabilities(logits_BW)[:, None]
+            if settings.rows > 1:
+                logs_BNW = logs_BNW.repeat(1, settings.rows, 1)
+            _advance(fresh, logs_BNW, decoder, rules, end)
+            beams.join(fresh)
+        else:
+            logs_BNW = log_probabilities(decoder.step(torch.from_numpy(beams.last_BN)))
+            parents_BN = _advance(beams, logs_BNW, decoder, rules, end)
+            if settings.rows > 1 and not settings.sample:
+                decoder.reorder(parents_BN)
+        if stream:
+            yield from _settled(beams)
+        yield from _let_go(decoder, beams)
+
+
+def _advance(beams: Beams, logs_BNW: Tensor, decoder: Decoder, rules: Rules, end: int) -> Ints:
+    """Let all rows go on by a word; give the row that each goes on from."""
+    if beams.settings.coverage_penalty:
+        attention_BNS = decoder.attention().double()
+        beams.cover(attention_BNS.expand(-1, beams.settings.rows, -1).numpy())
+    if math.isnan(logs_BNW[:, :, end].sum()):  # one of a row is not a number, if any of it is not
+        raise ModelError("the model's log-probabilities are not numbers; its weights have diverged")
+    rules.apply(logs_BNW, beams)
+    choose = choose_at_random if beams.settings.sample else choose_by_beam
+    choice = choose(beams, logs_BNW, end)
+    beams.grow(choice.parents_BN, choice.words_BN, choice.scores_BN)
+    return choice.parents_BN
+
+
+def _let_go(decoder: Decoder, beams: Beams) -> Iterator[Finished]:
+    """Give the sentences that are finished; the last ones take their places."""
+    done = beams.close_groups()
+    if not done:
+        return
+    found = [Finished(beams.sentences[place].number, beams.result(place)) for place in done]
+    places = places_left(len(beams.sentences), done)
+    decoder.keep(places)
+    beams.keep(places)
+    yield from found
+
+
+def places_left(count: int, done: Sequence[int]) -> list[int]:
+    """Say which of so many sentences are kept once some have gone: the last ones come into the holes of these.
+
+    >>> places_left(6, [1, 4])
+    [0, 5, 2, 3]
+    """
+    kept = count - len(done)
+    places = list(range(kept))
+    holes = [place for place in done if place < kept]
+    for hole, moved in zip(holes, sorted({*range(kept, count)}.difference(done)), strict=True):
+        places[hole] = moved
+    return places
+
+
+def _settled(beams: Beams) -> Iterator[Settled]:
+    """Give the tokens that all hypotheses of a sentence that could still win agree on."""
+    for place, sentence in enumerate(beams.sentences):
+        length = int(beams.lengths_B[place])
+        rows = np.flatnonzero(beams.scores_BN[place] != DEAD)
+        lines = [beams.tokens_BNT[place, row, :length].tolist() for row in rows]
+        lines += [hypothesis.tokens for group in sentence.finished for hypothesis in group]
+        settled = _common_beginning(lines)
+        if len(settled) > sentence.told:
+            yield Settled(sentence.number, settled[sentence.told :])
+            sentence.told = len(settled)
+
+
+def _common_beginning(lines: list[list[int]]) -> list[int]:
+    shortest, longest = min(lines), max(lines)
+    for at, token in enumerate(shortest):
+        if token != longest[at]:
+            return shortest[:at]
+    return shortest

@@ -1,0 +1,1 @@
+"""Decoding with a model: the choice of a decoder, big jobs."""

@@ -1,0 +1,154 @@
+"""Sources in, the best targets out, in token numbers."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import nullcontext
+
+import torch
+
+from regard.acceleration.packed_decoder import Decoding, Engine
+from regard.decoding import Event, Finished, Hypothesis, Request, SearchSettings, Waiting, search
+from regard.decoding.beams import TextOf
+from regard.kernels.bindings import one_thread_for_torch, threads_for_kernels
+from regard.model import Transformer
+
+_WORTH_A_SEARCH = 16  # sentences; fewer are better searched for together, by all threads
+
+
+def decode(
+    model: Transformer,
+    sources: Sequence[Sequence[int]],
+    *,
+    beam: int = 5,
+    length_penalty: float = 1.0,
+    budget: int = 4096,
+) -> list[Hypothesis]:
+    """Give the best target of each source: token numbers without start and end, and its score.
+
+    Sources come with their end. They are decoded longest first, as many together as keep beams times tokens within
+    the budget; which ones are together makes no difference to any.
+    """
+    was_training = model.training
+    model.eval()
+    engine = Engine(model)
+    requests = [Request(limit=default_limit(engine, source)) for source in sources]
+    settings = SearchSettings(beam=beam, length_penalty=length_penalty)
+    try:
+        found = decode_requests(engine, sources, requests, settings, budget=budget)
+    finally:
+        model.train(was_training)
+    return [hypotheses[0] for hypotheses in found]
+
+
+def default_limit(engine: Engine, source: Sequence[int]) -> int:
+    """Say how long a target may be, unless someone says otherwise."""
+    return min(2 * len(source) + 10, engine.longest)
+
+
+def decode_requests(
+    engine: Engine,
+    sources: Sequence[Sequence[int]],
+    requests: Sequence[Request],
+    settings: SearchSettings,
+    *,
+    never: Sequence[int] = (),
+    text_of: TextOf | None = None,
+    budget: int = 4096,
+) -> list[list[Hypothesis]]:
+    """Give the best targets of each source, best first."""
+    # Longest first: what is decoded side by side is then of about the same length.
+    order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
+    decoder = _Decoder(
+        engine,
+        [sources[index] for index in order],
+        [requests[index] for index in order],
+        settings,
+        never=never,
+        text_of=text_of,
+        budget=budget,
+        searches=max(1, min(torch.get_num_threads(), len(sources) // _WORTH_A_SEARCH)),
+    )
+    found = {order[event.number]: event.hypotheses for event in decoder.finished()}
+    return [found[index] for index in range(len(sources))]
+
+
+def decode_stream(
+    engine: Engine, source: Sequence[int], request: Request, settings: SearchSettings, *, never: Sequence[int] = ()
+) -> Iterator[Event]:
+    """Give what is found for a source, as it settles."""
+    return _Decoder(engine, [source], [request], settings, never=never).events(stream=True)
+
+
+def _required_tokens(request: Request) -> list[int]:
+    return [] if request.constraints is None else request.constraints.useful_tokens()
+
+
+class _Decoder:
+    """Decodes sources by one search, or by several at once that share them."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        sources: Sequence[Sequence[int]],
+        requests: Sequence[Request],
+        settings: SearchSettings,
+        *,
+        never: Sequence[int],
+        text_of: TextOf | None = None,
+        budget: int = 4096,
+        searches: int = 1,
+    ) -> None:
+        self._engine, self._sources, self._settings, self._searches = engine, sources, settings, searches
+        self._never, self._text_of = [engine.config.pad_id, engine.start, *never], text_of
+        self._waiting = Waiting(
+            requests,
+            settings,
+            slots=lambda number: budget // (settings.rows * max(1, len(sources[number]))),
+            searches=searches,
+        )
+        self._words = None
+        if settings.shortlist:
+            assert engine.shortlist is not None, "whoever asks for a shortlist has seen that there is one"
+            self._words = [
+                engine.shortlist.words(source, [engine.end, *request.prefix, *_required_tokens(request)])
+                for source, request in zip(sources, requests, strict=True)
+            ]
+
+    def finished(self) -> list[Finished]:
+        """Give what was found for all sources."""
+        if self._searches == 1:
+            return self._all_of_one_search()
+        # Threads of this process: most of the time is spent in kernels and in torch, where Python lets others go on.
+        with one_thread_for_torch(), ThreadPoolExecutor(self._searches) as pool:
+            try:
+                parts = [pool.submit(self._all_of_one_search) for _ in range(self._searches)]
+                wait(parts, return_when=FIRST_EXCEPTION)
+            finally:
+                self._waiting.close()  # if one of them fails, or someone interrupts us, the others end too
+            return [event for part in parts for event in part.result()]
+
+    def _all_of_one_search(self) -> list[Finished]:
+        return [event for event in self.events() if isinstance(event, Finished)]
+
+    def events(self, *, stream: bool = False) -> Iterator[Event]:
+        """Give what one search finds, as it finds it."""
+        engine, settings = self._engine, self._settings
+        decoding = Decoding(
+            engine, self._sources, settings.rows, attention=settings.coverage_penalty > 0.0, words=self._words
+        )
+        events = search(
+            decoding,
+            self._waiting,
+            settings,
+            end=engine.end,
+            never=self._never,
+            text_of=self._text_of,
+            stream=stream,
+        )
+        while True:
+            # Around each step: whoever takes the events may want gradients, and torch's threads, in between.
+            with torch.no_grad(), threads_for_kernels() if engine.fast_decoder is not None else nullcontext():
+                event = next(events, None)
+            if event is None:
+                return
+            yield event

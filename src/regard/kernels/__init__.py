@@ -1,0 +1,1 @@
+"""Kernels in C++, and their bindings. Nothing but speed depends on them."""

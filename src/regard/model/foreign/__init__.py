@@ -1,5 +1,0 @@
-"""Others' models in: the same weights give the same logits here."""
-
-from regard.model.foreign.huggingface import from_huggingface as from_huggingface
-from regard.model.foreign.huggingface import read_huggingface_directory as read_huggingface_directory
-from regard.model.foreign.torch_transformer import from_torch_transformer as from_torch_transformer

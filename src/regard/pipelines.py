@@ -1,0 +1,438 @@
+"""A model directory put to work: texts in, texts out."""
+
+import hashlib
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self, overload
+
+import torch
+
+from regard.acceleration.packed_decoder import Engine
+from regard.acceleration.packed_linear import Precision, bytes_are_fast
+from regard.data import Tokenizer, padded
+from regard.data.sentences import (
+    Piece,
+    fitting_pieces,
+    is_opaque,
+    split_opaque,
+    split_sentences,
+    with_plain_spaces,
+)
+from regard.data.tokenizer import load_tokenizers
+from regard.decoding import Constraints, Hypothesis, Request, SearchSettings, Settled
+from regard.decoding.phrases import UNREACHABLE
+from regard.decoding.settings import MOST_ROWS
+from regard.decoding.shortlist import SHORTLIST, Shortlist
+from regard.errors import ConfigError, InputError, ModelError
+from regard.files import check_names, read_json
+from regard.inference.decode import decode_requests, decode_stream, default_limit
+from regard.inference.word_constraints import PhraseBook
+from regard.model import Transformer
+from regard.notebook import table_html
+from regard.tasks.translation import CrossAttention, Part, Translation, Wishes, on_one_line, put_together
+
+GENERATION = "generation.json"
+_LARGEST_SETTINGS = 1 << 20
+_SCORED = 1024  # tokens at once
+_LONGEST_PIECE = 120  # tokens; longer sentences are cut into pieces
+
+
+class Pipeline:
+    """A model with its tokenizers, ready to translate. `regard.load` makes one from a directory."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        source: Tokenizer,
+        target: Tokenizer,
+        *,
+        settings: SearchSettings | None = None,
+        precision: Literal["auto", "float", "int8"] = "auto",
+        shortlist: Shortlist | None = None,
+        name: str = "",
+    ) -> None:
+        if model.config.kind != "encoder-decoder":
+            raise InputError(f"the model is {model.config.kind}; a pipeline needs an encoder and a decoder")
+        if (model.config.source_size, model.config.vocab_size) != (source.vocab_size, target.vocab_size):
+            raise ModelError(
+                f"the model knows {model.config.source_size} and {model.config.vocab_size} tokens, "
+                f"its tokenizers {source.vocab_size} and {target.vocab_size}"
+            )
+        self.name = name
+        self.model, self.source, self.target = model.eval(), source, target
+        self.settings = SearchSettings() if settings is None else settings
+        if precision == "auto":
+            precision = "int8" if bytes_are_fast() and model.output.weight.dtype == torch.float32 else "float"
+        self.precision: Precision = precision
+        self._engine = Engine(model, self.precision, shortlist)
+
+    @classmethod
+    def load(cls, path: Path, precision: Literal["auto", "float", "int8"] = "auto") -> Self:
+        """Read a model directory with its tokenizers."""
+        model = Transformer.load(path, at_least=torch.float32)
+        source, target = load_tokenizers(path)
+        settings = read_settings(path / GENERATION) if (path / GENERATION).exists() else SearchSettings()
+        shortlist = None
+        if (path / SHORTLIST).exists():
+            shortlist = Shortlist.load(path / SHORTLIST, source.vocab_size, target.vocab_size)
+        try:
+            return cls(
+                model,
+                source,
+                target,
+                settings=settings,
+                precision=precision,
+                shortlist=shortlist,
+                name=path.resolve().name,
+            )
+        except (InputError, ModelError) as error:
+            raise ModelError(f"{path}: {error}") from None
+
+    def __repr__(self) -> str:
+        return f"Pipeline({', '.join(value for _, value in self._summary())})"
+
+    def _repr_html_(self) -> str:
+        return table_html(self._summary())
+
+    def _summary(self) -> list[tuple[str, str]]:
+        """Return what tells this pipeline from others, each with a heading."""
+        config, count = self.model.config, sum(parameter.numel() for parameter in self.model.parameters())
+        rows = [
+            ("model", self.name),
+            ("languages", " and ".join(self.languages)),
+            ("size", f"{config.encoder_layers}+{config.decoder_layers} layers, {count / 1e6:.1f} M parameters"),
+            ("precision", self.precision),
+        ]
+        return [(heading, value) for heading, value in rows if value]
+
+    @property
+    def shortlist(self) -> Shortlist | None:
+        """Which target tokens may come of which source tokens, where the model has that."""
+        return self._engine.shortlist
+
+    @property
+    def languages(self) -> list[str]:
+        """The languages that the model was trained to be told to write, by its tags such as <2de>."""
+        return [tag[2:-1] for tag in self.source.tags if tag.startswith("<2") and tag.endswith(">")]
+
+    @property
+    def identity(self) -> str:
+        """Tell this model, as it computes, from any other."""
+        digest = hashlib.sha256(f"{self.precision} {self.settings.model_dump_json()}".encode())
+        for tokenizer in (self.source, self.target):
+            digest.update(tokenizer.to_json().encode())
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def check(self, to: str | None, changes: dict[str, Any]) -> None:
+        """Raise an `InputError` or a `ConfigError` where a language or settings cannot be had, before any work."""
+        self.tag(to)
+        self.with_changes(changes)
+
+    @overload
+    def translate(self, texts: str, **options: Any) -> Translation: ...
+    @overload
+    def translate(self, texts: Sequence[str], **options: Any) -> list[Translation]: ...
+    def translate(
+        self,
+        texts: str | Sequence[str],
+        *,
+        to: str | None = None,
+        require: Sequence[str] = (),
+        forbid: Sequence[str] = (),
+        prefix: str = "",
+        align: bool = False,
+        **changes: Any,
+    ) -> Translation | list[Translation]:
+        """Translate a text, or several at once.
+
+        >>> import regard
+        >>> model = regard.load("de-en")
+        >>> model.translate("Ich habe Hunger.", to="en", beam=5).text
+        "I'm hungry."
+
+        `to` is the language, for a model that knows several. The fields of `SearchSettings` change how it searches:
+        `beam`, `n_best`, `length_penalty` and so on. Words to `require` come in each translation, words to `forbid`
+        do not, and `prefix` is what it starts with. Texts of several sentences are translated sentence by sentence;
+        what has no words in it stays as it is.
+        """
+        lines = _strings(texts, "texts")
+        wishes = Wishes(_words(require, "require"), _words(forbid, "forbid"), _strings(prefix, "prefix")[0])
+        settings = self.with_changes(changes)
+        asked = self._phrases.constraints(wishes.require, wishes.forbid)
+        cut = [self._pieces(text, whole=wishes.something) for text in lines]
+        done: list[list[list[Part]]] = [[[] for _ in pieces] for pieces in cut]
+        places: list[tuple[int, int]] = []
+        sources: list[list[int]] = []
+        for line, pieces in enumerate(cut):
+            for at, (piece, _) in enumerate(pieces):
+                source = self.encoded(piece, to)
+                if piece and not wishes.something and self._is_copied(piece, source):
+                    done[line][at] = [self._copied(piece, source)]
+                elif piece:
+                    places.append((line, at))
+                    sources.append(source)
+        found = decode_requests(
+            self._engine,
+            sources,
+            [self._request(source, wishes, asked, settings) for source in sources],
+            settings,
+            never=self.target.special,
+            text_of=self.target.decode if settings.n_best > 1 else None,
+        )
+        for (line, at), source, hypotheses in zip(places, sources, found, strict=True):
+            parts = [self._part(source, hypothesis, align) for hypothesis in hypotheses]
+            done[line][at] = [part for part in parts if part.text.strip()] or parts
+        made = [put_together(pieces, parts, self.source, self.target) for pieces, parts in zip(cut, done, strict=True)]
+        return made[0] if isinstance(texts, str) else made
+
+    def stream(self, text: str, *, to: str | None = None, **changes: Any) -> Iterator[str]:
+        """Give a translation piece by piece, each as soon as nothing can change it any more."""
+        settings = self.with_changes(changes)
+        (line,) = _strings([text], "texts")
+        for piece, space in self._pieces(line, whole=False):
+            if piece and self._is_copied(piece, self.encoded(piece, to)):
+                yield on_one_line(piece)
+            elif piece:
+                yield from self._streamed(piece, to, settings)
+            yield on_one_line(space)
+
+    @overload
+    def score(  # type: ignore[overload-overlap]
+        self, sources: str, targets: str, *, to: str | None = None
+    ) -> Hypothesis: ...
+    @overload
+    def score(self, sources: Sequence[str], targets: Sequence[str], *, to: str | None = None) -> list[Hypothesis]: ...
+    def score(
+        self, sources: str | Sequence[str], targets: str | Sequence[str], *, to: str | None = None
+    ) -> Hypothesis | list[Hypothesis]:
+        """Return what the model thinks of a translation, or of several: tokens, log-probabilities and scores.
+
+        >>> import regard
+        >>> model = regard.load("de-en")
+        >>> good, bad = model.score(["Ich habe Hunger."] * 2, ["I'm hungry.", "I'm a door."], to="en")
+        >>> good.score > bad.score
+        True
+        """
+        if isinstance(sources, str) != isinstance(targets, str):
+            raise InputError("one of sources and targets is a text and the other is not; both are, or neither")
+        texts, translations = _strings(sources, "sources"), _strings(targets, "targets")
+        if len(texts) != len(translations):
+            raise InputError(f"{len(texts)} sources cannot be scored with {len(translations)} targets")
+        pairs = [
+            (self.encoded(source, to), self.target.encode(target))
+            for source, target in zip(texts, translations, strict=True)
+        ]
+        scored = [
+            Hypothesis(tokens, sum(logs) / len(logs) ** self.settings.length_penalty, sum(logs), cut=False)
+            for (_, tokens), logs in zip(pairs, self.token_log_probabilities(pairs), strict=True)
+        ]
+        return scored[0] if isinstance(sources, str) else scored
+
+    def token_log_probabilities(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
+        """Give log p of each token of given targets under their sources, and of their end, in token numbers."""
+        order = sorted(range(len(pairs)), key=lambda index: max(map(len, pairs[index])))
+        found: dict[int, list[float]] = {}
+        while order:
+            size = max(1, _SCORED // max(1, *map(len, pairs[order[-1]])))  # by the longest of what is left
+            chosen, order = order[-size:], order[:-size]
+            found.update(zip(chosen, self._log_probabilities([pairs[index] for index in chosen]), strict=True))
+        return [found[index] for index in range(len(pairs))]
+
+    def decode(self, sources: Sequence[list[int]], **changes: Any) -> list[list[Hypothesis]]:
+        """Search for targets of sources in token numbers, with their tags and ends; best first."""
+        requests = [Request(limit=self.limit(source)) for source in sources]
+        settings = self.with_changes(changes)
+        return decode_requests(self._engine, sources, requests, settings, never=self.target.special)
+
+    def limit(self, source: Sequence[int]) -> int:
+        """Say how many tokens the translation of a source may have."""
+        return default_limit(self._engine, source)
+
+    def encoded(self, text: str, to: str | None) -> list[int]:
+        """Give the source tokens of a text: its language's tag, the text, its end."""
+        tag = self.tag(to)
+        return [*([] if tag is None else [tag]), *self.source.encode(with_plain_spaces(text)), self.source_end]
+
+    @property
+    def source_end(self) -> int:
+        """The token that ends a source."""
+        return self._engine.end
+
+    def with_changes(self, changes: dict[str, Any]) -> SearchSettings:
+        """Give the settings of this model with some of them changed."""
+        given = {key: value for key, value in changes.items() if value is not None}
+        if given.get("n_best", 1) > given.get("beam", self.settings.beam) and "beam" not in given:
+            given["beam"] = given["n_best"]
+        settings = SearchSettings(**{**self.settings.model_dump(), **given})
+        if settings.shortlist and self.shortlist is None:
+            raise InputError("the model has no shortlist; `regard shortlist` makes one")
+        return settings
+
+    def tag(self, to: str | None) -> int | None:
+        """Give the token that asks for a language, if the model has any."""
+        languages = self.languages
+        if to is None and len(languages) > 1:
+            raise InputError(f"the model writes {' and '.join(languages)}; choose one with to= (--to)")
+        if to is not None and to not in languages:
+            known = f"it writes {', '.join(languages)}" if languages else "it has no languages to choose from"
+            raise InputError(f"language {to!r} is not one that this model writes; {known}")
+        return self.source.number(f"<2{to or languages[0]}>") if languages else None
+
+    def _pieces(self, text: str, whole: bool) -> list[Piece]:
+        """Cut a text into sentences, and those into what the model can take; with wishes it stays whole if it can."""
+        # A table of positions has an end; the tag and the end of the source need a place in it too.
+        limit = min(_LONGEST_PIECE, self._engine.longest - 2)
+
+        def fits(piece: str) -> bool:
+            return len(piece) <= 20 * limit and len(self.source.encode(with_plain_spaces(piece))) <= limit
+
+        if whole:
+            bare = text.strip()
+            if not fits(bare):
+                raise InputError(
+                    f"the text that begins {bare[:30]!r} is too long to be translated whole, with what must come in it"
+                )
+            start = text.find(bare)
+            return [("", text[:start]), (bare, text[start + len(bare) :])]
+        pieces: list[Piece] = []
+        for sentence, space in split_sentences(text):
+            for part, gap in split_opaque(sentence) or [("", "")]:
+                pieces += fitting_pieces(part, fits) if not is_opaque(part) else [(part, "")]
+                pieces[-1] = pieces[-1][0], pieces[-1][1] + gap
+            pieces[-1] = pieces[-1][0], pieces[-1][1] + space
+        return pieces
+
+    def _is_copied(self, piece: str, source: list[int]) -> bool:
+        """Whether there is nothing to translate in a piece."""
+        return is_opaque(piece) or not self.source.has_words(source)
+
+    def _request(
+        self, source: Sequence[int], wishes: Wishes, constraints: Constraints | None, settings: SearchSettings
+    ) -> Request:
+        prefix = tuple(self.target.encode(with_plain_spaces(wishes.prefix)))
+        if any(number in self.target.special for number in prefix):
+            raise InputError(f"{wishes.prefix!r} has a word that the model does not know, and cannot write")
+        if not wishes.something and self.source is self.target:
+            # What the vocabulary has no piece for is spelled in bytes; it must come through as it is.
+            runs = self.source.spelled_in_bytes(source)
+            if runs:
+                constraints = self._phrases.constraints((), wishes.forbid, runs)
+        needed = len(prefix) + (0 if constraints is None else constraints.distance(constraints.start))
+        room = max(self.limit(source), needed + 10, settings.min_length + 10)
+        return Request(
+            limit=min(room, self._engine.longest) if needed < UNREACHABLE else self.limit(source),
+            prefix=prefix,
+            constraints=constraints,
+            seed=zlib.crc32(repr(list(source)).encode()),
+        )
+
+    @cached_property
+    def _phrases(self) -> PhraseBook:
+        return PhraseBook(self.target)
+
+    def _part(self, source: list[int], hypothesis: Hypothesis, align: bool) -> Part:
+        text = on_one_line(self.target.decode(hypothesis.tokens))
+        attention = self._attention(source, hypothesis.tokens).mean_TS()[:-1] if align else None
+        return Part(text, hypothesis, source, attention)
+
+    def _copied(self, piece: str, source: list[int]) -> Part:
+        return Part(on_one_line(piece), Hypothesis(self.target.encode(piece), 0.0, 0.0, cut=False), source)
+
+    def attention(self, source: str, target: str, *, to: str | None = None) -> CrossAttention:
+        """Give what each token of a translation looked at while it was written.
+
+        >>> import regard
+        >>> model = regard.load("de-en")
+        >>> record = model.attention("Ich habe Hunger.", "I'm hungry.", to="en")
+        >>> record.source[0], record.target[-1]
+        ('<2en>', '</s>')
+        """
+        source, target = _strings([source], "source")[0], _strings([target], "target")[0]
+        return self._attention(self.encoded(source, to), self.target.encode(target))
+
+    def _attention(self, source: list[int], target: list[int]) -> CrossAttention:
+        given = torch.tensor([[self._engine.start, *target]])
+        return CrossAttention(
+            [self.source.token(number) for number in source],
+            [self.target.token(number) for number in (*target, self._engine.end)],
+            self.model.cross_attention(torch.tensor([source]), given)[:, 0],
+        )
+
+    def _streamed(self, piece: str, to: str | None, settings: SearchSettings) -> Iterator[str]:
+        source = self.encoded(piece, to)
+        request = self._request(source, Wishes(), None, settings)
+        settled: list[int] = []
+        shown = ""
+        for event in decode_stream(self._engine, source, request, settings, never=self.target.special):
+            if isinstance(event, Settled):
+                settled += event.tokens
+            else:
+                settled = event.hypotheses[0].tokens
+            # Bytes of a character whose rest is still to come are left out, and come with it.
+            text = on_one_line(self.target.decode(settled))
+            yield text[len(shown) :]
+            shown = text
+
+    @torch.no_grad()
+    def _log_probabilities(self, pairs: list[tuple[list[int], list[int]]]) -> list[list[float]]:
+        start, end, pad = self._engine.start, self._engine.end, self.model.config.pad_id
+        source = padded([source for source, _ in pairs], pad)
+        given = padded([[start, *target] for _, target in pairs], pad)
+        labels = padded([[*target, end] for _, target in pairs], pad)
+        logs_BT = self.model(source, given).log_softmax(-1).gather(2, labels[:, :, None])[:, :, 0].double()
+        return [row[: len(target) + 1] for row, (_, target) in zip(logs_BT.tolist(), pairs, strict=True)]
+
+
+def _strings(texts: str | Iterable[str], name: str) -> list[str]:
+    """Return texts as a list; raise an `InputError` for what is none."""
+    if isinstance(texts, str):
+        texts = [texts]
+    elif isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise InputError(f"{name} is a {type(texts).__name__}; a string, or a list of strings, was expected")
+    lines = list(texts)
+    for number, text in enumerate(lines):
+        if not isinstance(text, str):
+            raise InputError(f"{name}[{number}] is a {type(text).__name__}; a string was expected")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"a text has half a character (a lone surrogate) at {error.start}") from None
+    return lines
+
+
+def _words(words: Iterable[str], name: str) -> tuple[str, ...]:
+    return tuple(_strings(words, name))
+
+
+def read_settings(path: Path) -> SearchSettings:
+    """Read how a model is made to write."""
+    content = read_json(path, largest=_LARGEST_SETTINGS)
+    check_names(content, path)
+    try:
+        settings = SearchSettings.model_validate(content)
+    except ConfigError as error:
+        raise ModelError(f"{path}: {error}") from None
+    # Who translates may ask for more; a model that came from elsewhere may not.
+    for name, most in (("beam", MOST_ROWS), ("n_best", MOST_ROWS), ("min_length", 50)):
+        if getattr(settings, name) > most:
+            raise ModelError(f"{path}: {name} is {getattr(settings, name)}; a model may set {most} at most")
+    return settings
+
+
+def load(name: str | os.PathLike[str], *, precision: Literal["auto", "float", "int8"] = "auto") -> Pipeline:
+    """Load a model, ready to translate: a directory, or the name of one that comes with the package.
+
+    >>> import regard
+    >>> regard.load("de-en").languages
+    ['de', 'en']
+
+    `precision` is "float" for the weights as they are, "int8" for bytes, "auto" for what is faster on this machine.
+    """
+    from regard import models
+
+    return Pipeline.load(models.find(name), precision)

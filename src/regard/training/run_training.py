@@ -1,0 +1,127 @@
+"""From a run to a trained model in a directory."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from regard.errors import LostProcessError, StoppedError
+from regard.kernels.bindings import kernels
+from regard.memory import allocator
+from regard.ops import applied_rate
+from regard.training.callbacks import Listener, Silent
+from regard.training.environment import cpu_name
+from regard.training.losses import Loss
+from regard.training.model_card import write_card
+from regard.training.preparation import prepare
+from regard.training.processes import Processes
+from regard.training.recipe import Run
+from regard.training.run_lock import claimed, locked
+from regard.training.signals import stop_on_signals
+from regard.training.trainer import Trainer
+
+
+def train(
+    run: Run | str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    loss: Loss | None = None,
+    listener: Listener | None = None,
+) -> Path:
+    """Train the model of a run, or of a run file, in a directory; give the directory, which is then a model.
+
+    >>> import regard, tempfile
+    >>> from regard.training import Run
+    >>> run = Run.from_toml('''
+    ... data.train = [{kind = "dates", count = 200}]
+    ... tokenizer = {vocab_size = 400}
+    ... model = {preset = "tiny", d_model = 16, num_heads = 2, encoder_layers = 1, decoder_layers = 1}
+    ... training = {steps = 2, batch_tokens = 500}
+    ... ''')
+    >>> directory = regard.train(run, tempfile.mkdtemp())
+    >>> regard.Transformer.load(directory).config.d_model
+    16
+
+    What it finds in the directory it goes on from. `loss` takes the place of cross-entropy: a function of the model
+    and a batch that gives the loss summed over the target tokens. A signal stops training with a `StoppedError`.
+    """
+    run = run if isinstance(run, Run) else Run.load(Path(run))
+    listener = Silent() if listener is None else listener
+    directory = Path(out)
+    if run.training.threads is not None:
+        torch.set_num_threads(run.training.threads)
+    processes = Processes()
+    listener = listener if processes.first else Silent()
+    try:
+        with stop_on_signals() as stop, _run_directory(directory, run, processes, listener):
+            trainer = _prepared_trainer(run, directory, processes, listener, loss)
+            stop.after_step = True
+            if not trainer.train(stop):
+                raise StoppedError(stop.signal or 15, trainer.step)
+            model = trainer.finish()
+            if model is not None:
+                write_card(directory, run, model)
+                listener.tell(f"{directory}: trained, {trainer.step:,} steps")
+            processes.wait()
+    except RuntimeError as error:
+        if processes.count == 1 or not processes.lost(error):
+            raise
+        raise LostProcessError(
+            "another process of this run was lost; the same command goes on from the last checkpoint"
+        ) from None
+    finally:
+        processes.leave()
+    return directory
+
+
+@contextmanager
+def _run_directory(out: Path, run: Run, processes: Processes, listener: Listener) -> Iterator[None]:
+    """Have the directory of the run, which the first process has for all."""
+    if processes.first:
+        with locked(out, listener.tell), claimed(out, run):
+            yield
+    else:
+        yield
+
+
+def _prepared_trainer(run: Run, out: Path, processes: Processes, listener: Listener, loss: Loss | None) -> Trainer:
+    listener.tell(_used(run, processes))
+    for line in _rounded_rates(run):
+        listener.tell(line)
+    if processes.first:
+        prepared = prepare(run, out, listener.tell)
+    processes.wait()
+    if not processes.first:  # by now the tokenizers and the encoded corpora are there to be read
+        prepared = prepare(run, out, listener.tell)
+    trainer = Trainer(run, out, prepared, processes, listener, loss)
+    listener.tell(f"model: {trainer.parameters:,} parameters; writing to {out}")
+    trainer.resume()
+    return trainer
+
+
+def _used(run: Run, processes: Processes) -> str:
+    threads = torch.get_num_threads()
+    return (
+        f"torch {torch.__version__} on {cpu_name()}: "
+        f"{processes.count} {'process' if processes.count == 1 else 'processes'} of {threads} "
+        f"{'thread' if threads == 1 else 'threads'}, {_precision(run)}, memory by {allocator()}"
+    )
+
+
+def _precision(run: Run) -> str:
+    precision = run.training.precision
+    if precision == "int8" and kernels() is None:
+        return "int8 without the package's kernels, which is slower than float32"
+    return precision
+
+
+def _rounded_rates(run: Run) -> list[str]:
+    config = run.model_config_for(1000, 1000)
+    lines = []
+    for name in ("dropout", "attention_dropout", "activation_dropout"):
+        rate = getattr(config, name)
+        if applied_rate(rate) != rate:
+            lines.append(f"{name} {rate} is applied as {round(rate * 256)}/256 = {applied_rate(rate):.4f}")
+    return lines

@@ -1,0 +1,226 @@
+"""A model with its optimizer, as one process holds it: whole, replicated (DDP) or in part (FSDP2)."""
+
+import contextlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from regard.errors import ModelError
+from regard.layers import Dropout, MultiHeadAttention
+from regard.model import Transformer, TransformerConfig
+from regard.ops.linear import products_in_bytes
+from regard.ops.rng import dropout_keyed_by, mixed
+from regard.training.checkpoints import Tensors
+from regard.training.examples import Batch
+from regard.training.losses import Loss, LossAt
+from regard.training.processes import Processes
+from regard.training.recipe import Run
+
+
+class Learner:
+    """Takes gradients and steps; its state is named tensors."""
+
+    def __init__(self, run: Run, config: TransformerConfig, processes: Processes, loss_at: LossAt) -> None:
+        self._settings, self._optimizer_settings = run.training, run.optimizer
+        self._processes, self._loss_at = processes, loss_at
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(run.training.seed)
+            self.model = Transformer(config).train()
+        if run.training.precision == "float64":
+            self.model.double()
+        self._rates = _dropout_rates(self.model)
+        self._sharded = run.training.sharded and processes.count > 1
+        self._objective: nn.Module = _Objective(self.model)
+        if self._sharded:
+            _shard(self.model, self._objective)
+        elif processes.count > 1:
+            self._objective = nn.parallel.DistributedDataParallel(self._objective)
+        self._names = {parameter: name for name, parameter in self.model.named_parameters()}
+        self._optimizer = torch.optim.AdamW(
+            self.model.parameters(),
+            lr=0.0,
+            betas=run.optimizer.betas,
+            eps=run.optimizer.eps,
+            weight_decay=run.optimizer.weight_decay,
+            fused=not self._sharded,
+        )
+        averaging = run.averaging
+        self._decay = averaging.decay if averaging.kind == "running" else None
+        self.running = {name: p.detach().clone() for name, p in self.model.named_parameters()} if self._decay else None
+
+    def gradients(self, step: int, batches: list[Batch]) -> tuple[float, float]:
+        """Put the gradients of a step's loss in place; give the loss per token of the whole step, and its norm.
+
+        Sums over all batches and processes are divided by all target tokens, so that how a step is cut up does not
+        matter.
+        """
+        self._optimizer.zero_grad()
+        self._drop(step)
+        tokens = max(1, sum(batch.tokens for batch in batches))
+        self._seed(step)
+        total = 0.0
+        for number, batch in enumerate(batches, 1):
+            share = batch.share(self._processes.rank, self._processes.count)
+            with self._communicating(last=number == len(batches)), dropout_keyed_by(self._keys(step, share)):
+                with self._products():
+                    loss = self._objective(share, self._loss_at(step))
+                # Processes average their gradients; the sum is wanted.
+                (loss * (self._processes.count / tokens)).backward()
+            total += float(loss.detach())
+        (total,) = self._processes.summed(total)
+        return total / tokens, self._clipped_norm()
+
+    def step(self, learning_rate: float, number: int) -> None:
+        """Move the weights, and the running average after them."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        self._optimizer.step()
+        if self.running is not None and self._decay is not None:
+            # A mean of few steps forgets quickly, or it would remember the random start for long.
+            decay = min(self._decay, (1 + number) / (10 + number))
+            with torch.no_grad():
+                for name, parameter in self.model.named_parameters():
+                    _local(self.running[name]).lerp_(_local(parameter), 1.0 - decay)
+
+    def tensors(self) -> dict[str, Tensors]:
+        """Give the state by kind: this process's part of it."""
+        moments = {
+            f"{name}/{key}": _local(value)
+            for parameter, name in self._names.items()
+            for key, value in self._optimizer.state[parameter].items()
+        }
+        state = {"weights": {name: _local(p.detach()) for name, p in self.model.named_parameters()}, "moments": moments}
+        if self.running is not None:
+            state["running"] = {name: _local(tensor) for name, tensor in self.running.items()}
+        return state
+
+    def load(self, tensors: dict[str, Tensors], origin: object) -> None:
+        """Take a state over: whole tensors, of which each process keeps its part."""
+        try:
+            with torch.no_grad():
+                for parameter, name in self._names.items():
+                    _assign(parameter, tensors["weights"][name])
+                    if self.running is not None:
+                        _assign(self.running[name], tensors["running"][name])
+            self._load_moments(tensors["moments"])
+        except (KeyError, RuntimeError) as error:
+            raise ModelError(f"{origin} does not fit the model of this run: {error}") from None
+
+    def whole_weights(self, *, running: bool = False) -> Tensors:
+        """Give the weights, or their running average, in full: all processes ask for them together."""
+        chosen = self.running if running and self.running is not None else dict(self.model.named_parameters())
+        return {name: _whole(tensor.detach()) for name, tensor in chosen.items()}
+
+    @property
+    def sharded(self) -> bool:
+        """Whether this process holds a part only."""
+        return self._sharded
+
+    def _load_moments(self, moments: Tensors) -> None:
+        for parameter, name in self._names.items():
+            found = {key.rpartition("/")[2]: value for key, value in moments.items() if key.rpartition("/")[0] == name}
+            if isinstance(parameter, DTensor):
+                found = {
+                    key: distribute_tensor(value, parameter.device_mesh, parameter.placements) if value.dim() else value
+                    for key, value in found.items()
+                }
+            if found:
+                self._optimizer.state[parameter] = found
+
+    def _drop(self, step: int) -> None:
+        """Set the rates of dropout for a step, while they rise."""
+        rise = self._settings.dropout_rise
+        if step <= rise + 1:
+            for layer, name, rate in self._rates:
+                setattr(layer, name, rate * step / (rise + 1))
+
+    def _seed(self, step: int) -> None:
+        """Make every generator a function of the seed and the step: there is nothing to restore when a run resumes."""
+        seed = int(mixed(torch.tensor([self._settings.seed * 1_000_003 + step]))) % 2**32
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        random.seed(seed)
+
+    def _keys(self, step: int, batch: Batch) -> Tensor:
+        """One key an example for what is dropped from it, whatever else is in its batch."""
+        start = mixed(torch.tensor([self._settings.seed])) + step
+        return mixed(mixed(start) + batch.examples_B)
+
+    @contextlib.contextmanager
+    def _products(self) -> Iterator[None]:
+        """Multiply in the precision of the run; what is computed here goes back in it, too."""
+        precision = self._settings.precision
+        half = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")
+        with half, products_in_bytes(precision == "int8"):
+            yield
+
+    def _communicating(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:
+        # Processes add their gradients up once a step, with the last batch.
+        if isinstance(self._objective, nn.parallel.DistributedDataParallel) and not last:
+            return self._objective.no_sync()
+        return contextlib.nullcontext()
+
+    def _clipped_norm(self) -> float:
+        longest = self._optimizer_settings.clip
+        norm = nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        length = float(_whole(norm))
+        if longest is not None and length > longest:  # or every gradient would be multiplied by one
+            nn.utils.clip_grads_with_norm_(self.model.parameters(), longest, norm)
+        return length
+
+
+def _dropout_rates(model: Transformer) -> list[tuple[nn.Module, str, float]]:
+    """Give every layer that drops something, and the name and the value of its rate."""
+    found: list[tuple[nn.Module, str, float]] = []
+    for layer in model.modules():
+        if isinstance(layer, Dropout):
+            found.append((layer, "rate", layer.rate))
+        elif isinstance(layer, MultiHeadAttention):
+            found.append((layer, "dropout", layer.dropout))
+    return found
+
+
+class _Objective(nn.Module):
+    """The loss as a module: what is shared between processes is gathered and reduced around its one call."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Batch, loss: Loss) -> Tensor:
+        return loss(self.model, batch)
+
+
+def _shard(model: Transformer, objective: nn.Module) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    for stack in (model.encoder, model.decoder):
+        for layer in _layers(stack):
+            fully_shard(layer)
+    fully_shard(objective)
+
+
+def _layers(stack: Any) -> Iterator[nn.Module]:
+    if stack is not None:
+        yield from stack.layers
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _assign(place: Tensor, value: Tensor) -> None:
+    if place.shape != value.shape:
+        raise RuntimeError(f"{tuple(value.shape)} for {tuple(place.shape)}")
+    if isinstance(place, DTensor):
+        value = distribute_tensor(value.to(place.dtype), place.device_mesh, place.placements).to_local()
+    _local(place).copy_(value)

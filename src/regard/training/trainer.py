@@ -1,0 +1,315 @@
+"""The loop: step, judge, save, and go on exactly where it stopped."""
+
+import math
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from regard.errors import ConfigError, DivergedError
+from regard.files import new_directory
+from regard.memory import older_objects_left_alone
+from regard.model import Transformer
+from regard.model.directory import (
+    CHECKPOINTS,
+    SNAPSHOTS,
+    load_tensors,
+    read_model_directory,
+    write_model_directory,
+)
+from regard.training.averaging import average, chosen_snapshots
+from regard.training.callbacks import Listener, Metrics
+from regard.training.checkpoints import (
+    Checkpoint,
+    Tensors,
+    finish,
+    newest_whole,
+    prune,
+    remove_after,
+    remove_unfinished,
+    step_directories,
+    step_name,
+    step_of,
+    write_checkpoint,
+    write_parts,
+)
+from regard.training.environment import differences, environment
+from regard.training.examples import Batch, Cuts, Position, StepLoader
+from regard.training.final_model import FinalModel, better_of
+from regard.training.losses import Loss, losses_of
+from regard.training.preparation import Prepared
+from regard.training.processes import Processes
+from regard.training.progress import Progress, Recent
+from regard.training.recipe import Run
+from regard.training.schedule import learning_rate, total_steps
+from regard.training.signals import Stop
+from regard.training.train_step import Learner
+from regard.training.validation import Judge, Judgement
+
+_BAD_STEPS = 10  # in a row, before training gives up
+
+
+class Trainer:
+    """Trains the model of a run in a directory."""
+
+    def __init__(
+        self, run: Run, out: Path, prepared: Prepared, processes: Processes, listener: Listener, loss: Loss | None
+    ) -> None:
+        self._run, self._out, self._prepared, self._processes = run, out, prepared, processes
+        self._listener, self._metrics = listener, Metrics(out)
+        self._progress = Progress()
+        training = run.training
+        loss_at = losses_of(training) if loss is None else lambda step: loss
+        self._learner = Learner(run, prepared.model, processes, loss_at)
+        cuts = Cuts.of(prepared.source, prepared.target, training.subword_dropout, seed=training.seed)
+        self._loader = StepLoader(
+            prepared.train,
+            budget=training.batch_tokens,
+            accumulate=training.accumulate,
+            seed=training.seed,
+            cuts=cuts,
+            workers=training.workers,
+        )
+        self.total = total_steps(run, self._loader.steps_in(0))
+        self._environment = environment(
+            precision=training.precision, processes=processes.count, sharded=self._learner.sharded
+        )
+        self._judge: Judge | None = None
+        self._judgement: Judgement | None = None
+        if prepared.valid is not None and processes.first:
+            self._judge = Judge(
+                run.validation, prepared.valid, run.data.valid, prepared.target, budget=training.batch_tokens
+            )
+            self._judged_model = Transformer(prepared.model)
+        self._recent = Recent()
+
+    @property
+    def step(self) -> int:
+        """How many steps are done."""
+        return self._progress.step
+
+    @property
+    def parameters(self) -> int:
+        """How many parameters the model has."""
+        return sum(parameter.numel() for parameter in self._learner.model.parameters())
+
+    def resume(self) -> None:
+        """Go on from the newest whole checkpoint, if there is one."""
+        found = newest_whole(self._out / CHECKPOINTS, self._listener.tell)
+        if found is not None:
+            self._go_on_from(found)
+        elif (beginning := self._run.training.start_from) is not None:
+            weights = read_model_directory(beginning)[1]
+            load_tensors(Transformer(self._prepared.model), weights, source=beginning)  # all of them, and no others
+            self._learner.load({"weights": weights, "running": weights, "moments": {}}, beginning)
+            self._listener.tell(f"starting from the weights of {beginning}")
+        steps = self._processes.gathered(self.step)
+        if len(set(steps)) > 1:
+            raise ConfigError(f"processes would go on from steps {steps}; {self._out} must be one directory for all")
+        if self._processes.first:  # what a run that was killed made after its last state will be made again
+            for kind in (CHECKPOINTS, SNAPSHOTS):
+                remove_after(self._out / kind, self.step)
+                remove_unfinished(self._out / kind)
+            self._metrics.forget_after(self.step)
+
+    def _go_on_from(self, found: Checkpoint) -> None:
+        if found.state["data"] != self._prepared.fingerprints:
+            raise ConfigError(
+                f"{self._out} was trained on other data, or with other tokenizers, than the run names now"
+            )
+        self._learner.load(found.tensors, found.path)
+        self._progress = Progress.of(found.state["progress"])
+        self._listener.tell(f"resumed at step {self.step:,} of {self.total:,}")
+        if changed := differences(found.state["environment"], self._environment):
+            self._listener.tell(f"results may differ in the last bits from a run without a pause: {'; '.join(changed)}")
+
+    def train(self, stop: Stop) -> bool:
+        """Train until the run's end, and say whether it was reached: a signal ends it sooner."""
+        with older_objects_left_alone():
+            return self._train(stop)
+
+    def _train(self, stop: Stop) -> bool:
+        self._stop_if_diverged()
+        self._recent.start()
+        while not self._finished():
+            for after, batches in self._loader.steps_from(self._progress.position):
+                if self._stopping(stop):
+                    self._save()
+                    return False
+                self._take_step(batches, after)
+                self._after_step(epoch_ended=after.step == 0)
+                if self._finished():
+                    break
+        self._save()
+        return True
+
+    def finish(self) -> FinalModel | None:
+        """Write the model that the run ends with into its directory; return it in the process that has done so.
+
+        It is the average that the run asks for, unless the last weights validate better.
+        """
+        if bad := self._progress.bad_steps:
+            self._listener.tell(f"left out at the end, for their losses or gradients were not finite: {bad} steps")
+        last = FinalModel(f"the last ones, of step {self.step:,}", self._learner.whole_weights())
+        running = self._learner.whole_weights(running=True) if self._run.averaging.kind == "running" else None
+        if not self._processes.first:
+            return None
+        model, comparison = self._average(running) or last, ""
+        if self._judge is not None:
+            # The one that was validated last comes first.
+            pair = (model, last) if running is not None else (last, model)
+            model, comparison = better_of(*pair, self._judged)
+        self._write(model)
+        self._listener.tell(f"the model's weights are {model.text}{comparison}")
+        if model.judgement is not None:
+            self._metrics.ended(self.step, model.origin, model.judgement)
+        return model
+
+    def _average(self, running: Tensors | None) -> FinalModel | None:
+        averaging = self._run.averaging
+        if running is not None:
+            return FinalModel("their running mean over all steps", running)
+        if averaging.kind == "none":
+            return None
+        count = min(averaging.count, len(step_directories(self._out / SNAPSHOTS)))
+        snapshots = chosen_snapshots(self._out, count, self._progress.scores if averaging.kind == "best" else None)
+        steps = ", ".join(f"{step_of(path):,}" for path in snapshots)
+        return FinalModel(f"the mean of {len(snapshots)} snapshots, of steps {steps}", average(snapshots)[1])
+
+    def _write(self, model: FinalModel) -> None:
+        for name, tensor in model.weights.items():
+            if not tensor.isfinite().all():
+                raise DivergedError(f"after step {self.step:,} {name} is not finite; no model comes of this run")
+        write_model_directory(self._out, self._prepared.model, model.weights)
+
+    def _finished(self) -> bool:
+        training, progress = self._run.training, self._progress
+        if training.steps is not None and progress.step >= training.steps:
+            return True
+        if training.epochs is not None and progress.position.epoch >= training.epochs:
+            return True
+        patience = self._run.validation.patience
+        if patience is None or progress.best is None:
+            return False
+        since = sum(step > progress.best for step in progress.scores)
+        return since >= patience
+
+    def _take_step(self, batches: list[Batch], after: Position) -> None:
+        began = time.perf_counter()
+        progress = self._progress
+        number = progress.step + 1
+        rate = learning_rate(self._run.schedule, number, d_model=self._prepared.model.d_model, total=self.total)
+        loss, norm = self._learner.gradients(number, batches)
+        good = math.isfinite(loss) and math.isfinite(norm)
+        if good:
+            self._learner.step(rate, number)
+        progress.step, progress.position = number, after
+        progress.bad_steps = 0 if good else progress.bad_steps + 1
+        progress.seconds += time.perf_counter() - began
+        self._recent.add(loss, norm, rate, sum(batch.tokens for batch in batches), good)
+        self._stop_if_diverged()
+
+    def _stop_if_diverged(self) -> None:
+        if self._progress.bad_steps >= _BAD_STEPS:
+            self._save()
+            raise DivergedError(
+                f"the loss or its gradient was not finite in {_BAD_STEPS} steps in a row, up to step {self.step:,}; "
+                f"the weights from before them are in {self._out / CHECKPOINTS / step_name(self.step)}"
+            )
+
+    def _after_step(self, *, epoch_ended: bool) -> None:
+        step, every = self.step, self._run.validation.every
+        judging = self._finished() or (epoch_ended if every is None else step % every == 0)
+        if step % self._run.training.report_every == 0 or judging:
+            self._report()
+        if judging:
+            self._validate()
+            self._recent.start()
+        if step % self._run.checkpoints.every == 0:
+            self._save()
+
+    def _report(self) -> None:
+        position = self._progress.position
+        within = position.step / self._loader.steps_in(position.epoch) if position.step else 0.0
+        report = self._recent.report(self.step, position.epoch + within, self._progress.seconds)
+        if self._processes.first:
+            self._metrics.stepped(report)
+            self._listener.stepped(report, self.total)
+
+    def _validate(self) -> None:
+        began = time.perf_counter()
+        running = self._run.averaging.kind == "running"
+        weights = self._learner.whole_weights(running=running)
+        value = None
+        if self._processes.first:
+            if self._judge is not None:
+                judgement = self._judged(weights)
+                value = judgement.value()
+                best = self._progress.best
+                self._metrics.judged(self.step, judgement)
+                self._listener.judged(self.step, judgement, best is None or value > self._progress.scores[best])
+            path = self._out / SNAPSHOTS / step_name(self.step)
+            shutil.rmtree(path, ignore_errors=True)
+            write_model_directory(path, self._prepared.model, weights)
+        value = self._processes.from_first(value)
+        if value is not None:
+            self._progress.scores[self.step] = value
+        if self._processes.first:
+            self._prune_snapshots()
+        self._progress.seconds += time.perf_counter() - began
+
+    def _judged(self, weights: Tensors) -> Judgement:
+        """Validate weights, unless they are those of the last validation."""
+        assert self._judge is not None, "there is validation data"
+        judged = dict(self._judged_model.named_parameters())
+        if self._judgement is None or not all(judged[name].equal(tensor) for name, tensor in weights.items()):
+            self._judged_model.to(next(iter(weights.values())).dtype)
+            load_tensors(self._judged_model, weights, source=self._out)
+            self._judgement = self._judge.judge(self._judged_model)
+        return self._judgement
+
+    def _prune_snapshots(self) -> None:
+        averaging = self._run.averaging
+        best = self._progress.ranked[: averaging.count if averaging.kind == "best" else 1]
+        prune(self._out / SNAPSHOTS, averaging.count if averaging.kind == "last" else 1, frozenset(best))
+
+    def _stopping(self, stop: Stop) -> bool:
+        # Asked together, so that all processes stop at the same step.
+        (asked,) = self._processes.summed(float(stop.signal is not None))
+        return asked > 0
+
+    def _last_saved(self) -> int:
+        directories = step_directories(self._out / CHECKPOINTS)
+        return step_of(directories[-1]) if directories else -1
+
+    def _save(self) -> None:
+        if self._processes.from_first(self._last_saved()) == self.step:
+            return
+        parent = self._out / CHECKPOINTS
+        state = {
+            "progress": self._progress.content(),
+            "data": self._prepared.fingerprints,
+            "environment": self._environment,
+        }
+        if self._learner.sharded:
+            self._save_parts(parent, state)
+        elif self._processes.first:
+            write_checkpoint(parent, self.step, state, self._learner.tensors())
+        self._processes.wait()
+        if self._processes.first:
+            prune(parent, self._run.checkpoints.keep)
+
+    def _save_parts(self, parent: Path, state: dict[str, Any]) -> None:
+        """Have each process write its part into one directory, which appears when all are done."""
+        processes = self._processes
+        parts = self._learner.tensors()
+        if processes.first:
+            with new_directory(parent / step_name(self.step)) as fresh:
+                processes.from_first(str(fresh))
+                files = write_parts(fresh, parts, rank=0, processes=processes.count)
+                for others in processes.gathered(files):
+                    files |= others
+                finish(fresh, state, files)
+        else:
+            fresh = Path(processes.from_first(None))
+            processes.gathered(write_parts(fresh, parts, rank=processes.rank, processes=processes.count))

@@ -1,0 +1,145 @@
+"""Against a server on this machine that breaks off, lies and goes away."""
+
+import gzip
+import hashlib
+import io
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from regard.data.catalog import CATALOGUE, PublishedCorpus, PublishedFile, published
+from regard.data.downloads import get_corpus
+from regard.errors import DataError, InputError
+
+TEXT = "".join(f"line {number}\n" for number in range(20_000)).encode()
+SUM = hashlib.sha256(TEXT).hexdigest()
+
+
+class Server(ThreadingHTTPServer):
+    content = TEXT
+    breaks = 0
+    """How many answers break off half-way."""
+    ranges = True
+    asked: list[str | None]
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        asked = self.headers.get("Range")
+        self.server.asked.append(asked)
+        content, start = self.server.content, 0
+        if asked is not None and self.server.ranges:
+            start = int(asked.removeprefix("bytes=").rstrip("-"))
+            if start >= len(content):
+                self.send_error(416)
+                return
+            self.send_response(206)
+        else:
+            self.send_response(200 if self.path != "/none" else 404)
+        body = content[start:]
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.server.breaks > 0:
+            self.server.breaks -= 1
+            body = body[: len(body) // 2]
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server(("127.0.0.1", 0), Handler)
+    server.asked = []
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def corpus(server: Server, *, sha256: str = SUM, path: str = "text", member: str | None = None) -> PublishedCorpus:
+    url = f"http://127.0.0.1:{server.server_address[1]}/{path}"
+    return PublishedCorpus("toy", "A toy.", "None.", (PublishedFile("text.txt", sha256, url, member),))
+
+
+def quiet(_: str) -> None: ...
+
+
+def test_a_broken_download_is_gone_on_with(server: Server, tmp_path: Path) -> None:
+    server.breaks = 2
+    for _ in range(2):
+        with pytest.raises(DataError, match="the same command goes on from what came"):
+            get_corpus(corpus(server), tmp_path, tell=quiet)
+        assert not (tmp_path / "text.txt").exists()
+    said: list[str] = []
+    (path,) = get_corpus(corpus(server), tmp_path, tell=said.append)
+    assert path.read_bytes() == TEXT
+    assert [asked is None for asked in server.asked] == [True, False, False]
+    assert "going on after" in said[0]
+    assert [file.name for file in tmp_path.iterdir()] == ["text.txt"]
+    get_corpus(corpus(server), tmp_path, tell=quiet)
+    assert len(server.asked) == 3, "what is there and right is not asked for again"
+
+
+def test_a_server_that_knows_no_ranges_starts_over(server: Server, tmp_path: Path) -> None:
+    server.breaks, server.ranges = 1, False
+    with pytest.raises(DataError):
+        get_corpus(corpus(server), tmp_path, tell=quiet)
+    (path,) = get_corpus(corpus(server), tmp_path, tell=quiet)
+    assert path.read_bytes() == TEXT
+
+
+def test_another_edition_is_refused(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"not the edition that was expected: its sha256 is .*…, not 000000000000…"):
+        get_corpus(corpus(server, sha256="0" * 64), tmp_path, tell=quiet)
+    assert not (tmp_path / "text.txt").exists()
+
+
+def test_what_cannot_be_reached_is_said(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the server answers 404"):
+        get_corpus(corpus(server, path="none"), tmp_path, tell=quiet)
+    nowhere = PublishedFile("text.txt", SUM, "http://127.0.0.1:9/none")
+    with pytest.raises(DataError, match="cannot be downloaded"):
+        get_corpus(PublishedCorpus("toy", "", "", (nowhere,)), tmp_path, tell=quiet)
+    unpublished = PublishedCorpus("toy", "", "", (PublishedFile("text.txt", SUM),))
+    with pytest.raises(DataError, match="take it from disk with --from"):
+        get_corpus(unpublished, tmp_path, tell=quiet)
+
+
+def test_archives_are_opened(server: Server, tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("inner.txt", TEXT)
+    server.content = packed.getvalue()
+    (path,) = get_corpus(corpus(server, member="inner.txt"), tmp_path / "a", tell=quiet)
+    assert path.read_bytes() == TEXT
+    with pytest.raises(DataError, match="cannot be unpacked"):
+        get_corpus(corpus(server, member="other.txt"), tmp_path / "b", tell=quiet)
+    server.content = gzip.compress(TEXT)
+    (path,) = get_corpus(corpus(server), tmp_path / "c", tell=quiet)
+    assert path.read_bytes() == TEXT
+
+
+def test_from_disk(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "text.txt.gz").write_bytes(gzip.compress(TEXT))
+    (path,) = get_corpus(corpus(server), tmp_path / "out", source=tmp_path / "in", tell=quiet)
+    assert path.read_bytes() == TEXT
+    assert not server.asked
+    with pytest.raises(DataError, match=r"holds neither text\.txt nor"):
+        get_corpus(corpus(server), tmp_path / "other", source=tmp_path, tell=quiet)
+
+
+def test_the_catalogue() -> None:
+    assert {"multi30k", "tatoeba-de-en"} <= {entry.name for entry in CATALOGUE}
+    assert all(entry.licence for entry in CATALOGUE)
+    with pytest.raises(InputError, match="'multi' is not known; there are multi30k"):
+        published("multi")

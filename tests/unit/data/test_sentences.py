@@ -1,0 +1,42 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data.sentences import Piece, fitting_pieces, split_sentences
+
+
+def joined(pieces: list[Piece]) -> str:
+    return "".join(text + space for text, space in pieces)
+
+
+@given(st.text() | st.text(alphabet="aB. !?\n,。“"))
+def test_nothing_is_lost(text: str) -> None:
+    assert joined(split_sentences(text)) == text
+    for limit in (1, 3, 10):
+        pieces = fitting_pieces(text, lambda piece, limit=limit: len(piece) <= limit)  # type: ignore[misc]
+        assert joined(pieces) == text
+        assert all(len(piece) <= limit for piece, _ in pieces)
+    for sentence, _ in split_sentences(text):
+        assert sentence == sentence.strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("Hello. How are you?", ["Hello.", "How are you?"]),
+        ('"Stop!" he said. "Now."', ['"Stop!" he said.', '"Now."']),
+        ("Am 3. März kam Dr. Müller. Er ging.", ["Am 3. März kam Dr. Müller.", "Er ging."]),
+        ("Es gibt z. B. Brot.", ["Es gibt z. B. Brot."]),
+        ("今日は。元気？", ["今日は。", "元気？"]),
+        ("It costs 3.50 or www.x.de here", ["It costs 3.50 or www.x.de here"]),
+        ("One\nTwo", ["One", "Two"]),
+        ("wait... what?", ["wait... what?"]),
+    ],
+)
+def test_sentences_end_where_people_end_them(text: str, sentences: list[str]) -> None:
+    assert [sentence for sentence, _ in split_sentences(text)] == sentences
+
+
+def test_time_grows_with_the_text_and_not_with_its_square() -> None:
+    for text in ("." * 200_000, "a. " * 100_000, "?!" * 100_000 + "x", "z. B. " * 50_000):
+        assert joined(split_sentences(text)) == text

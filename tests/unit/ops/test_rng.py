@@ -1,0 +1,53 @@
+import pytest
+import torch
+
+from regard.errors import InputError
+from regard.ops import byte_rate, dropout
+from regard.ops.rng import dropout_keyed_by, mixed
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.001])
+@pytest.mark.parametrize("shape", [(6, 5, 7), (6, 2, 3, 3), (6, 64)])
+def test_keys_decide_what_is_dropped_from_a_row(rate: float, shape: tuple[int, ...]) -> None:
+    """Neighbours, order and what was drawn before make no difference; another use and another key do."""
+    x, keys = torch.ones(shape), torch.arange(6) * 1_000_003 - 7
+    with dropout_keyed_by(keys):
+        first, second = dropout(x, rate), dropout(x, rate)
+    torch.rand(3)
+    rows = torch.tensor([4, 0, 5])
+    with dropout_keyed_by(keys[rows]):
+        assert dropout(x[rows], rate).equal(first[rows])
+        assert dropout(x[rows], rate).equal(second[rows])
+    if rate > 0.1:
+        assert not first.equal(second)
+        assert len({tuple(row.flatten().tolist()) for row in first}) == 6
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.004])
+def test_keyed_rates_are_right_and_rows_independent(rate: float) -> None:
+    with dropout_keyed_by(torch.arange(400)):
+        dropped = (dropout(torch.ones(400, 4000), rate) == 0).double()
+    applied = byte_rate(rate) if rate > 0.01 else rate
+    assert abs(dropped.mean().item() - applied) < 5 * (applied * (1 - applied) / dropped.numel()) ** 0.5
+    if rate > 0.01:
+        assert (torch.corrcoef(dropped[:50]) - torch.eye(50)).abs().max() < 0.1
+        assert (torch.corrcoef(dropped[:, :50].T) - torch.eye(50)).abs().max() < 0.3
+
+
+def test_keys_need_their_rows() -> None:
+    with pytest.raises(InputError, match=r"keys for 3 rows; it was given \(2, 4\)"), dropout_keyed_by(torch.arange(3)):
+        dropout(torch.ones(2, 4), 0.5)
+    with dropout_keyed_by(torch.arange(0)):
+        assert dropout(torch.ones(0, 4), 0.5).shape == (0, 4)
+
+
+def test_words_are_scrambled_as_splitmix64_does() -> None:
+    words = torch.randint(-(2**63), 2**63 - 1, (500,))
+
+    def reference(z: int) -> int:
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+        return z ^ (z >> 31)
+
+    found = mixed(words.clone()).tolist()
+    assert [word % 2**64 for word in found] == [reference(word % 2**64) for word in words.tolist()]

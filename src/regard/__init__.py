@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from regard import ops as ops
     from regard import recipes as recipes
     from regard import tasks as tasks
+    from regard.acceleration.accelerate import accelerate as accelerate
+    from regard.acceleration.accelerate import unaccelerate as unaccelerate
     from regard.errors import ConfigError as ConfigError
     from regard.errors import InputError as InputError
     from regard.errors import ModelError as ModelError
@@ -41,6 +43,8 @@ _HOME = {
     "Pipeline": "regard.pipelines",
     "RegardError": "regard.errors",
     "Transformer": "regard.model",
+    "accelerate": "regard.acceleration.accelerate",
+    "unaccelerate": "regard.acceleration.accelerate",
     "TransformerConfig": "regard.model",
     "Translation": "regard.tasks.translation",
     "attention": "regard.ops",

@@ -3,14 +3,14 @@
 import hashlib
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
 import torch
 
-from regard.acceleration.packed_decoder import Engine
+from regard.acceleration.known import fingerprint, unknown_module
 from regard.acceleration.packed_linear import Precision, bytes_are_fast
 from regard.data import Tokenizer, padded
 from regard.data.sentences import (
@@ -28,9 +28,10 @@ from regard.decoding.settings import MOST_ROWS
 from regard.decoding.shortlist import SHORTLIST, Shortlist
 from regard.errors import ConfigError, InputError, ModelError
 from regard.files import check_names, read_json
+from regard.inference.backends import choose_backend
 from regard.inference.decode import decode_requests, decode_stream, default_limit
 from regard.inference.word_constraints import PhraseBook
-from regard.model import Transformer
+from regard.model import Transformer, TransformerConfig
 from regard.notebook import table_html
 from regard.tasks.translation import CrossAttention, Part, Translation, Wishes, on_one_line, put_together
 
@@ -64,15 +65,19 @@ class Pipeline:
         self.name = name
         self.model, self.source, self.target = model.eval(), source, target
         self.settings = SearchSettings() if settings is None else settings
-        if precision == "auto":
-            precision = "int8" if bytes_are_fast() and model.output.weight.dtype == torch.float32 else "float"
-        self.precision: Precision = precision
-        self._engine = Engine(model, self.precision, shortlist)
+        self._requested, self.shortlist = precision, shortlist
+        self._state: tuple[object, ...] = ()
+        self._refresh()
 
     @classmethod
-    def load(cls, path: Path, precision: Literal["auto", "float", "int8"] = "auto") -> Self:
+    def load(
+        cls,
+        path: Path,
+        precision: Literal["auto", "float", "int8"] = "auto",
+        build: Callable[[TransformerConfig], Transformer] | None = None,
+    ) -> Self:
         """Read a model directory with its tokenizers."""
-        model = Transformer.load(path, at_least=torch.float32)
+        model = Transformer.load(path, at_least=torch.float32, build=build)
         source, target = load_tokenizers(path)
         settings = read_settings(path / GENERATION) if (path / GENERATION).exists() else SearchSettings()
         shortlist = None
@@ -109,9 +114,23 @@ class Pipeline:
         return [(heading, value) for heading, value in rows if value]
 
     @property
-    def shortlist(self) -> Shortlist | None:
-        """Which target tokens may come of which source tokens, where the model has that."""
-        return self._engine.shortlist
+    def backend(self) -> str:
+        """What decodes, and why if it is not the fastest."""
+        self._refresh()
+        return self._backend.name
+
+    def _refresh(self) -> None:
+        """Choose the decoder again if the model was changed: its modules, its hooks or its weights."""
+        state = fingerprint(self.model)
+        if state == self._state:
+            return
+        precision = self._requested
+        if precision == "auto":
+            single, known = self.model.output.weight.dtype == torch.float32, unknown_module(self.model) is None
+            precision = "int8" if single and known and bytes_are_fast() else "float"
+        self.precision: Precision = precision
+        self._backend = choose_backend(self.model, precision, self.shortlist)
+        self._state = state
 
     @property
     def languages(self) -> list[str]:
@@ -160,6 +179,7 @@ class Pipeline:
         do not, and `prefix` is what it starts with. Texts of several sentences are translated sentence by sentence;
         what has no words in it stays as it is.
         """
+        self._refresh()
         lines = _strings(texts, "texts")
         wishes = Wishes(_words(require, "require"), _words(forbid, "forbid"), _strings(prefix, "prefix")[0])
         settings = self.with_changes(changes)
@@ -177,7 +197,7 @@ class Pipeline:
                     places.append((line, at))
                     sources.append(source)
         found = decode_requests(
-            self._engine,
+            self._backend,
             sources,
             [self._request(source, wishes, asked, settings) for source in sources],
             settings,
@@ -192,6 +212,7 @@ class Pipeline:
 
     def stream(self, text: str, *, to: str | None = None, **changes: Any) -> Iterator[str]:
         """Give a translation piece by piece, each as soon as nothing can change it any more."""
+        self._refresh()
         settings = self.with_changes(changes)
         (line,) = _strings([text], "texts")
         for piece, space in self._pieces(line, whole=False):
@@ -245,13 +266,14 @@ class Pipeline:
 
     def decode(self, sources: Sequence[list[int]], **changes: Any) -> list[list[Hypothesis]]:
         """Search for targets of sources in token numbers, with their tags and ends; best first."""
+        self._refresh()
         requests = [Request(limit=self.limit(source)) for source in sources]
         settings = self.with_changes(changes)
-        return decode_requests(self._engine, sources, requests, settings, never=self.target.special)
+        return decode_requests(self._backend, sources, requests, settings, never=self.target.special)
 
     def limit(self, source: Sequence[int]) -> int:
         """Say how many tokens the translation of a source may have."""
-        return default_limit(self._engine, source)
+        return default_limit(self._backend, source)
 
     def encoded(self, text: str, to: str | None) -> list[int]:
         """Give the source tokens of a text: its language's tag, the text, its end."""
@@ -261,7 +283,7 @@ class Pipeline:
     @property
     def source_end(self) -> int:
         """The token that ends a source."""
-        return self._engine.end
+        return self._backend.end
 
     def with_changes(self, changes: dict[str, Any]) -> SearchSettings:
         """Give the settings of this model with some of them changed."""
@@ -286,7 +308,7 @@ class Pipeline:
     def _pieces(self, text: str, whole: bool) -> list[Piece]:
         """Cut a text into sentences, and those into what the model can take; with wishes it stays whole if it can."""
         # A table of positions has an end; the tag and the end of the source need a place in it too.
-        limit = min(_LONGEST_PIECE, self._engine.longest - 2)
+        limit = min(_LONGEST_PIECE, self._backend.longest - 2)
 
         def fits(piece: str) -> bool:
             return len(piece) <= 20 * limit and len(self.source.encode(with_plain_spaces(piece))) <= limit
@@ -325,7 +347,7 @@ class Pipeline:
         needed = len(prefix) + (0 if constraints is None else constraints.distance(constraints.start))
         room = max(self.limit(source), needed + 10, settings.min_length + 10)
         return Request(
-            limit=min(room, self._engine.longest) if needed < UNREACHABLE else self.limit(source),
+            limit=min(room, self._backend.longest) if needed < UNREACHABLE else self.limit(source),
             prefix=prefix,
             constraints=constraints,
             seed=zlib.crc32(repr(list(source)).encode()),
@@ -356,10 +378,10 @@ class Pipeline:
         return self._attention(self.encoded(source, to), self.target.encode(target))
 
     def _attention(self, source: list[int], target: list[int]) -> CrossAttention:
-        given = torch.tensor([[self._engine.start, *target]])
+        given = torch.tensor([[self._backend.start, *target]])
         return CrossAttention(
             [self.source.token(number) for number in source],
-            [self.target.token(number) for number in (*target, self._engine.end)],
+            [self.target.token(number) for number in (*target, self._backend.end)],
             self.model.cross_attention(torch.tensor([source]), given)[:, 0],
         )
 
@@ -368,7 +390,7 @@ class Pipeline:
         request = self._request(source, Wishes(), None, settings)
         settled: list[int] = []
         shown = ""
-        for event in decode_stream(self._engine, source, request, settings, never=self.target.special):
+        for event in decode_stream(self._backend, source, request, settings, never=self.target.special):
             if isinstance(event, Settled):
                 settled += event.tokens
             else:
@@ -380,7 +402,7 @@ class Pipeline:
 
     @torch.no_grad()
     def _log_probabilities(self, pairs: list[tuple[list[int], list[int]]]) -> list[list[float]]:
-        start, end, pad = self._engine.start, self._engine.end, self.model.config.pad_id
+        start, end, pad = self._backend.start, self._backend.end, self.model.config.pad_id
         source = padded([source for source, _ in pairs], pad)
         given = padded([[start, *target] for _, target in pairs], pad)
         labels = padded([[*target, end] for _, target in pairs], pad)
@@ -424,15 +446,21 @@ def read_settings(path: Path) -> SearchSettings:
     return settings
 
 
-def load(name: str | os.PathLike[str], *, precision: Literal["auto", "float", "int8"] = "auto") -> Pipeline:
+def load(
+    name: str | os.PathLike[str],
+    *,
+    precision: Literal["auto", "float", "int8"] = "auto",
+    build: Callable[[TransformerConfig], Transformer] | None = None,
+) -> Pipeline:
     """Load a model, ready to translate: a directory, or the name of one that comes with the package.
 
     >>> import regard
     >>> regard.load("de-en").languages
     ['de', 'en']
 
-    `precision` is "float" for the weights as they are, "int8" for bytes, "auto" for what is faster on this machine.
+    `precision` is "float" for the weights as they are, "int8" for rounded ones, "auto" for what is faster on this
+    machine. `build` makes the model of a config where it has modules that are not regard's.
     """
     from regard import models
 
-    return Pipeline.load(models.find(name), precision)
+    return Pipeline.load(models.find(name), precision, build)

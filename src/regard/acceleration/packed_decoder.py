@@ -12,18 +12,18 @@ from regard.acceleration.kernel_layers import NativeStack
 from regard.acceleration.packed_embedding import Ints, PackedEmbedding
 from regard.acceleration.packed_layers import PackedStack
 from regard.acceleration.packed_linear import Precision, packed_weight
-from regard.acceleration.shortlist_projection import ListedOutput, Words
-from regard.decoding.shortlist import Shortlist
+from regard.acceleration.shortlist_projection import ShortlistProjection
+from regard.decoding.shortlist import Shortlist, Words
 from regard.errors import InputError
 from regard.model import Transformer
 
 _READ = 32  # sources that are encoded at once
 
 
-class Engine:
-    """A model ready to decode; what is being decoded is in a `Decoding` of it.
+class PackedBackend:
+    """A model ready to decode; what is being decoded is in the `PackedDecoder` that it makes.
 
-    Most weights are packed copies: after a model has changed, it needs a new engine.
+    Most weights are packed copies: after a model has changed, it needs a new backend.
     """
 
     def __init__(self, model: Transformer, precision: Precision = "float", shortlist: Shortlist | None = None) -> None:
@@ -45,6 +45,20 @@ class Engine:
         self.output = packed_weight(model.output.weight.detach(), bias if bias is None else bias.detach(), precision)
         """From the decoder's states (R, D) to logits (R, W)."""
         self.dtype = model.output.weight.dtype
+        kind = "int8" if precision == "int8" else str(self.dtype).removeprefix("torch.")
+        self.name = f"packed {kind} decoder" + (", by kernels" if self.fast_decoder is not None else "")
+        self.uses_kernels = self.fast_decoder is not None
+
+    def new_decoder(
+        self,
+        sources: Sequence[Sequence[int]],
+        beams: int,
+        *,
+        attention: bool = False,
+        words: Sequence[Words] | None = None,
+    ) -> "PackedDecoder":
+        """Return a decoder of sources; `words` are those that each may become, or all."""
+        return PackedDecoder(self, sources, beams, attention=attention, words=words)
 
     @property
     def longest(self) -> int:
@@ -70,12 +84,12 @@ class Engine:
         return self.encoder.encode(x_BSD, real_BS)[real_BS], lengths_B
 
 
-class Decoding:
+class PackedDecoder:
     """Sentences that are being decoded, N rows each."""
 
     def __init__(
         self,
-        engine: Engine,
+        backend: PackedBackend,
         sources: Sequence[Sequence[int]],
         rows: int,
         *,
@@ -83,27 +97,27 @@ class Decoding:
         words: Sequence[Words] | None = None,
     ) -> None:
         """Get ready for sources; `words` are those that each may become, or all."""
-        self._engine, self._sources, self._words = engine, sources, words
-        self._listed = None if words is None else ListedOutput(engine.output, engine.config.vocab_size)
+        self._backend, self._sources, self._words = backend, sources, words
+        self._listed = None if words is None else ShortlistProjection(backend.output, backend.config.vocab_size)
         self._attention_BNS: Tensor | None = None
         # The weights themselves are something that only the packed layers can give.
         self._wants_attention = attention
-        self._layers = engine.decoder if attention or engine.fast_decoder is None else engine.fast_decoder
+        self._layers = backend.decoder if attention or backend.fast_decoder is None else backend.fast_decoder
         # They mask what nobody has written, and 0 times what is not a number is not a number. Kernels never look there.
-        self._state = State(rows, *engine.decoder.widths, engine.dtype, zeroed=self._layers is engine.decoder)
+        self._state = State(rows, *backend.decoder.widths, backend.dtype, zeroed=self._layers is backend.decoder)
 
     def admit(self, numbers: Sequence[int]) -> Tensor:
         """Encode sentences, and let them in behind those that are there; give the logits (B, W) of their first token.
 
         All rows of a sentence start from the same token, so that one of them is computed and is the past of all.
         """
-        engine, state = self._engine, self._state
+        backend, state = self._backend, self._state
         sources = [self._sources[number] for number in numbers]
-        pad = engine.config.pad_id
+        pad = backend.config.pad_id
         places = state.admit([sum(token != pad for token in source) for source in sources])
         if state.source:
             self._read(sources, places.start)
-        x_RD = engine.embed(np.full(len(numbers), engine.start), state.positions_B[places])
+        x_RD = backend.embed(np.full(len(numbers), backend.start), state.positions_B[places])
         state.writers_BNT[places, :, 0] = 0
         x_RD = self._step(x_RD, places, 1)
         state.positions_B[places] = 1
@@ -114,18 +128,18 @@ class Decoding:
     def _read(self, sources: Sequence[Sequence[int]], before: int) -> None:
         """Encode sources, and project them for each layer: a few at a time, so that short ones are not padded much."""
         for first in range(0, len(sources), _READ):
-            states_RD, lengths_B = self._engine.read(sources[first : first + _READ])
+            states_RD, lengths_B = self._backend.read(sources[first : first + _READ])
             starts_B = np.cumsum(lengths_B) - lengths_B
             places_B = np.arange(before + first, before + first + len(lengths_B)) * self._state.source[0].size(1)
             at_R = torch.from_numpy(np.arange(len(states_RD)) + np.repeat(places_B - starts_B, lengths_B))
-            for source, layer in zip(self._state.source, self._engine.decoder.layers, strict=True):
+            for source, layer in zip(self._state.source, self._backend.decoder.layers, strict=True):
                 source.view(-1, source.size(2)).index_copy_(0, at_R, layer.project_source(states_RD))
 
     def step(self, tokens_BN: Tensor) -> Tensor:
         """Take the next token of each row in; give the logits (B, N, W) of the one after it."""
         B, N = tokens_BN.shape
         self._state.begin_step()
-        x_RD = self._engine.embed(tokens_BN.numpy().ravel(), np.repeat(self._state.positions_B, N))
+        x_RD = self._backend.embed(tokens_BN.numpy().ravel(), np.repeat(self._state.positions_B, N))
         x_RD = self._step(x_RD, slice(0, B), N)
         self._state.end_step()
         return self._logits(x_RD, slice(0, B)).view(B, N, -1)
@@ -137,7 +151,7 @@ class Decoding:
         return x_RD
 
     def _logits(self, x_RD: Tensor, places: slice) -> Tensor:
-        return self._engine.output(x_RD) if self._listed is None else self._listed(x_RD, places)
+        return self._backend.output(x_RD) if self._listed is None else self._listed(x_RD, places)
 
     def attention(self) -> Tensor:
         """Give what the last step attended to in the source, the mean of the heads of the last layer: (B, N, S)."""

@@ -3,18 +3,15 @@
 import ctypes
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.acceleration.packed_linear import Linear, NativeByteLinear, PackedBytes
+from regard.decoding.shortlist import Words
 from regard.kernels.bindings import LinearPointers, kernels, threads
 
-Words = NDArray[np.int32]
 
-
-class ListedOutput:
+class ShortlistProjection:
     """Logits of the words that each sentence of a decoding may use; those of all others are -∞."""
 
     def __init__(self, output: Linear, vocab_size: int) -> None:

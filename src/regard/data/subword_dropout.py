@@ -17,7 +17,7 @@ import torch
 from regard.data.tokenizer import SPACE, Tokenizer
 from regard.errors import InputError
 from regard.kernels.bindings import kernels, library
-from regard.ops.rng import words_from
+from regard.ops.rng import random_words
 
 
 class SubwordDropout:
@@ -147,7 +147,7 @@ class _Draws:
 
     def __init__(self, rate: float, start: int, count: int) -> None:
         """Count on so many draws: two for each piece that is merged, or is the last of its word."""
-        self._words = iter(words_from(torch.tensor([start]), count)[0].tolist())
+        self._words = iter(random_words(torch.tensor([start]), count)[0].tolist())
         self._log_of_leaving, self._log_of_making = _logs(rate)
         self._made = self._run(self._log_of_making)
 

@@ -16,6 +16,8 @@ from regard.files import replaced_file
 from regard.model.directory import read_weights
 
 SHORTLIST = "shortlist.safetensors"
+Words = NDArray[np.int32]
+"""Token numbers, in order."""
 _NO_TAG = "all"
 _LARGEST = 128 << 20
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from regard.acceleration.known import unknown_module
 from regard.errors import InputError, ModelError
 from regard.export.check_set import check_set
 from regard.export.ctranslate2 import CTranslate2, write_ctranslate2
@@ -40,6 +41,8 @@ def export(
         raise InputError(f"{output} is there already; choose another directory")
     if pipeline.precision != "float":
         raise InputError("an export is made from, and compared with, a pipeline in floats: load it so")
+    if (reason := unknown_module(pipeline.model)) is not None:
+        raise ModelError(f"only a model whose every module is regard's own can be exported: {reason}")
     checked = check_set(pipeline, pairs, language=language, directory=directory)
     with new_directory(output) as beside:
         _WRITERS[to](pipeline, beside, quantize == "int8")

@@ -6,9 +6,9 @@ from contextlib import nullcontext
 
 import torch
 
-from regard.acceleration.packed_decoder import Decoding, Engine
 from regard.decoding import Event, Finished, Hypothesis, Request, SearchSettings, Waiting, search
 from regard.decoding.beams import TextOf
+from regard.inference.backends import Backend, choose_backend
 from regard.kernels.bindings import one_thread_for_torch, threads_for_kernels
 from regard.model import Transformer
 
@@ -30,23 +30,23 @@ def decode(
     """
     was_training = model.training
     model.eval()
-    engine = Engine(model)
-    requests = [Request(limit=default_limit(engine, source)) for source in sources]
+    backend = choose_backend(model)
+    requests = [Request(limit=default_limit(backend, source)) for source in sources]
     settings = SearchSettings(beam=beam, length_penalty=length_penalty)
     try:
-        found = decode_requests(engine, sources, requests, settings, budget=budget)
+        found = decode_requests(backend, sources, requests, settings, budget=budget)
     finally:
         model.train(was_training)
     return [hypotheses[0] for hypotheses in found]
 
 
-def default_limit(engine: Engine, source: Sequence[int]) -> int:
+def default_limit(backend: Backend, source: Sequence[int]) -> int:
     """Say how long a target may be, unless someone says otherwise."""
-    return min(2 * len(source) + 10, engine.longest)
+    return min(2 * len(source) + 10, backend.longest)
 
 
 def decode_requests(
-    engine: Engine,
+    backend: Backend,
     sources: Sequence[Sequence[int]],
     requests: Sequence[Request],
     settings: SearchSettings,
@@ -59,7 +59,7 @@ def decode_requests(
     # Longest first: what is decoded side by side is then of about the same length.
     order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
     decoder = _Decoder(
-        engine,
+        backend,
         [sources[index] for index in order],
         [requests[index] for index in order],
         settings,
@@ -73,10 +73,10 @@ def decode_requests(
 
 
 def decode_stream(
-    engine: Engine, source: Sequence[int], request: Request, settings: SearchSettings, *, never: Sequence[int] = ()
+    backend: Backend, source: Sequence[int], request: Request, settings: SearchSettings, *, never: Sequence[int] = ()
 ) -> Iterator[Event]:
     """Give what is found for a source, as it settles."""
-    return _Decoder(engine, [source], [request], settings, never=never).events(stream=True)
+    return _Decoder(backend, [source], [request], settings, never=never).events(stream=True)
 
 
 def _required_tokens(request: Request) -> list[int]:
@@ -88,7 +88,7 @@ class _Decoder:
 
     def __init__(
         self,
-        engine: Engine,
+        backend: Backend,
         sources: Sequence[Sequence[int]],
         requests: Sequence[Request],
         settings: SearchSettings,
@@ -98,8 +98,8 @@ class _Decoder:
         budget: int = 4096,
         searches: int = 1,
     ) -> None:
-        self._engine, self._sources, self._settings, self._searches = engine, sources, settings, searches
-        self._never, self._text_of = [engine.config.pad_id, engine.start, *never], text_of
+        self._backend, self._sources, self._settings, self._searches = backend, sources, settings, searches
+        self._never, self._text_of = [backend.config.pad_id, backend.start, *never], text_of
         self._waiting = Waiting(
             requests,
             settings,
@@ -108,9 +108,9 @@ class _Decoder:
         )
         self._words = None
         if settings.shortlist:
-            assert engine.shortlist is not None, "whoever asks for a shortlist has seen that there is one"
+            assert backend.shortlist is not None, "whoever asks for a shortlist has seen that there is one"
             self._words = [
-                engine.shortlist.words(source, [engine.end, *request.prefix, *_required_tokens(request)])
+                backend.shortlist.words(source, [backend.end, *request.prefix, *_required_tokens(request)])
                 for source, request in zip(sources, requests, strict=True)
             ]
 
@@ -132,22 +132,22 @@ class _Decoder:
 
     def events(self, *, stream: bool = False) -> Iterator[Event]:
         """Give what one search finds, as it finds it."""
-        engine, settings = self._engine, self._settings
-        decoding = Decoding(
-            engine, self._sources, settings.rows, attention=settings.coverage_penalty > 0.0, words=self._words
+        backend, settings = self._backend, self._settings
+        decoder = backend.new_decoder(
+            self._sources, settings.rows, attention=settings.coverage_penalty > 0.0, words=self._words
         )
         events = search(
-            decoding,
+            decoder,
             self._waiting,
             settings,
-            end=engine.end,
+            end=backend.end,
             never=self._never,
             text_of=self._text_of,
             stream=stream,
         )
         while True:
             # Around each step: whoever takes the events may want gradients, and torch's threads, in between.
-            with torch.no_grad(), threads_for_kernels() if engine.fast_decoder is not None else nullcontext():
+            with torch.no_grad(), threads_for_kernels() if backend.uses_kernels else nullcontext():
                 event = next(events, None)
             if event is None:
                 return

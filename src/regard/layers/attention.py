@@ -1,22 +1,20 @@
 """Multi-head attention: every head projects, attends and is mixed back into the model."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal, NamedTuple, overload
 
-import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.layers.cache import KeyValue, KeyValueCache
-from regard.layers.linear import Linear
+from regard.layers.kv_cache import KeyValue, KeyValueCache, Rows, SourceCache
 from regard.ops import Causal, Mask, attention
 from regard.ops.dropout import checked_rate
 from regard.ops.masks import as_mask
 
 
 class MultiHeadAttention(nn.Module):
-    """MultiHead(Q, K, V) = Concat(head_1, …, head_H) W_O, head_h = Attention(QW_Q, KW_K, VW_V) (all four notes).
+    """MultiHead(Q, K, V) = Concat(head_1, …, head_H) W_O, head_h = Attention(QW_Q, KW_K, VW_V).
+
+    (Vaswani et al. 2017, §3.2.2.)
 
     >>> import torch, regard
     >>> layer = regard.MultiHeadAttention(d_model=16, num_heads=4, d_k=8, d_v=3, num_kv_heads=2)
@@ -46,10 +44,10 @@ class MultiHeadAttention(nn.Module):
         self.dropout = checked_rate(dropout)
         if self.num_kv_heads < 1 or num_heads % self.num_kv_heads:
             raise InputError(f"num_heads {num_heads} is not divisible by num_kv_heads {self.num_kv_heads}")
-        self.query = Linear(d_model, num_heads * self.d_k, bias=bias)
-        self.key = Linear(d_model, self.num_kv_heads * self.d_k, bias=bias)
-        self.value = Linear(d_model, self.num_kv_heads * self.d_v, bias=bias)
-        self.output = Linear(num_heads * self.d_v, d_model, bias=bias)
+        self.query = nn.Linear(d_model, num_heads * self.d_k, bias=bias)
+        self.key = nn.Linear(d_model, self.num_kv_heads * self.d_k, bias=bias)
+        self.value = nn.Linear(d_model, self.num_kv_heads * self.d_v, bias=bias)
+        self.output = nn.Linear(num_heads * self.d_v, d_model, bias=bias)
 
     @overload
     def forward(
@@ -61,8 +59,8 @@ class MultiHeadAttention(nn.Module):
         *,
         causal: bool = False,
         bias: Tensor | None = None,
-        cache: KeyValueCache | None = None,
-        lengths: Tensor | None = None,
+        cache: KeyValueCache | SourceCache | None = None,
+        lengths: Rows | None = None,
         return_weights: Literal[False] = False,
     ) -> Tensor: ...
     @overload
@@ -75,8 +73,8 @@ class MultiHeadAttention(nn.Module):
         *,
         causal: bool = False,
         bias: Tensor | None = None,
-        cache: KeyValueCache | None = None,
-        lengths: Tensor | None = None,
+        cache: KeyValueCache | SourceCache | None = None,
+        lengths: Rows | None = None,
         return_weights: Literal[True],
     ) -> tuple[Tensor, Tensor]: ...
     def forward(
@@ -88,34 +86,45 @@ class MultiHeadAttention(nn.Module):
         *,
         causal: bool = False,
         bias: Tensor | None = None,
-        cache: KeyValueCache | None = None,
-        lengths: Tensor | None = None,
+        cache: KeyValueCache | SourceCache | None = None,
+        lengths: Rows | None = None,
         return_weights: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attend from query (B, T, D) to key (B, S, D), which is the query itself unless given: self-attention.
 
-        Values come from the key unless given. `mask` and `bias`, the notes' M, are those of `regard.attention`. With a
-        `cache`, the new keys and values go behind those already there and each query sees what came before it in its
-        row, and itself; `lengths` then says how many of the new positions of each row are real, where rows differ.
+        Values come from the key unless given. `mask` and `bias`, the additive M, are those of `regard.attention`. With
+        a `cache` of self-attention, the new keys and values go behind those already there and each query attends to
+        what came before it in its row, and itself; `lengths` then says how many of the new positions of each row are
+        real, where rows differ. With a cache of cross-attention, keys and values are those of its source.
         """
-        key = query if key is None else key
-        key_value = self.project_key_value(key, key if value is None else value)
-        if cache is None:
-            if lengths is not None:
-                raise InputError("lengths were given without a cache to append to; a mask hides padding")
-            attended = self.attend(
-                query, key_value, _with_causal(mask, causal), bias=bias, return_weights=return_weights
-            )
-        else:
+        if isinstance(cache, SourceCache):
+            # All beams of a sentence attend to its source at once.
+            folded = self.attend(cache.fold(query), cache.key_value, cache.mask, return_weights=return_weights)
+            attended = folded.unfold(cache.beams)
+        elif cache is not None:
             with cache.unless_refused():
-                key_value, before = cache.append(key_value, lengths)
+                key_value, before = cache.append(self.project_key_value(query, value), lengths)
                 mask = before if mask is None else as_mask(mask) & before
                 attended = self.attend(query, key_value, mask, bias=bias, return_weights=return_weights)
+        else:
+            if lengths is not None:
+                raise InputError("lengths were given without a cache to append to; a mask hides padding")
+            key_value = self.project_key_value(query if key is None else key, value)
+            mask = _with_causal(mask, causal)
+            attended = self.attend(query, key_value, mask, bias=bias, return_weights=return_weights)
         output, weights_BHTS = attended
         return output if weights_BHTS is None else (output, weights_BHTS)
 
+    def start_cache(self) -> KeyValueCache:
+        """Return an empty cache for self-attention."""
+        return KeyValueCache()
+
+    def start_source_cache(self, source: Tensor, mask: Tensor | None = None, *, beams: int = 1) -> SourceCache:
+        """Return a cache for cross-attention: the keys and values of a source (B, S, D), for so many beams each."""
+        return SourceCache(self.project_key_value(source), mask, beams)
+
     def project_key_value(self, key_BSD: Tensor, value_BSD: Tensor | None = None) -> KeyValue:
-        """Give K and V of a sequence, split into heads: what cross-attention keeps of the source."""
+        """Return K and V of a sequence, split into heads."""
         value_BSD = key_BSD if value_BSD is None else value_BSD
         self._check_width("key", key_BSD)
         self._check_width("value", value_BSD)
@@ -135,18 +144,19 @@ class MultiHeadAttention(nn.Module):
         """Attend to keys and values that are already projected."""
         self._check_width("query", query_BTD)
         query_BHTK = _split_heads(self.query(query_BTD), self.num_heads)
-        rate = self.dropout if self.training else 0.0
         weights_BHTS = None
-        with _single_precision(query_BHTK) as single:
-            if single:
-                query_BHTK, key_value = query_BHTK.float(), KeyValue(*(x.float() for x in key_value))
-            if return_weights:
-                heads_BHTV, weights_BHTS = attention(
-                    query_BHTK, *key_value, mask, bias=bias, dropout=rate, return_weights=True
-                )
-            else:
-                heads_BHTV = attention(query_BHTK, *key_value, mask, bias=bias, dropout=rate)
+        if return_weights:
+            rate = self.dropout if self.training else 0.0
+            heads_BHTV, weights_BHTS = attention(
+                query_BHTK, *key_value, mask, bias=bias, dropout=rate, return_weights=True
+            )
+        else:
+            heads_BHTV = self.heads(query_BHTK, key_value, mask, bias)
         return Attended(self.output(heads_BHTV.transpose(1, 2).flatten(2)), weights_BHTS)
+
+    def heads(self, query_BHTK: Tensor, key_value: KeyValue, mask: Mask | Tensor | None, bias: Tensor | None) -> Tensor:
+        """Return the outputs BHTV of all heads; this is what a kernel may compute in its place."""
+        return attention(query_BHTK, *key_value, mask, bias=bias, dropout=self.dropout if self.training else 0.0)
 
     def _check_width(self, name: str, x: Tensor) -> None:
         if x.dim() != 3 or x.size(-1) != self.d_model:
@@ -154,10 +164,20 @@ class MultiHeadAttention(nn.Module):
 
 
 class Attended(NamedTuple):
-    """What attention gave, and the weights if they were asked for."""
+    """The output of attention, and the weights if they were asked for."""
 
     output_BTD: Tensor
     weights_BHTS: Tensor | None
+
+    def unfold(self, beams: int) -> "Attended":
+        """Return a row for each beam, of what was computed with all beams of a sentence in one row."""
+        B, X, D = self.output_BTD.shape
+        output_RTD = self.output_BTD.reshape(B * beams, X // beams, D)
+        if self.weights_BHTS is None:
+            return Attended(output_RTD, None)
+        _, H, _, S = self.weights_BHTS.shape
+        weights_BHNTS = self.weights_BHTS.reshape(B, H, beams, X // beams, S)
+        return Attended(output_RTD, weights_BHNTS.transpose(1, 2).flatten(0, 1))
 
 
 def head_width(d_model: int, num_heads: int, name: str, given: int | None) -> int:
@@ -178,16 +198,6 @@ def head_width(d_model: int, num_heads: int, name: str, given: int | None) -> in
 def _split_heads(x_BTX: Tensor, heads: int) -> Tensor:
     B, T, X = x_BTX.shape
     return x_BTX.view(B, T, heads, X // heads).transpose(1, 2)
-
-
-@contextmanager
-def _single_precision(query_BHTK: Tensor) -> Iterator[bool]:
-    """Leave autocast for attention on the CPU, where the fused kernel's way back is very slow in bfloat16."""
-    if query_BHTK.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
-        with torch.autocast("cpu", enabled=False):
-            yield True
-    else:
-        yield False
 
 
 def _with_causal(mask: Mask | Tensor | None, causal: bool) -> Mask | Tensor | None:

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.layers.attention import MultiHeadAttention
-from regard.layers.cache import DecoderCache, DecoderLayerCache, KeyValue
 from regard.layers.feed_forward import FeedForward
+from regard.layers.kv_cache import DecoderCache, DecoderLayerCache, Rows
 from regard.layers.residual import Residual
 from regard.ops import Mask
 
@@ -38,40 +38,47 @@ class DecoderLayer(nn.Module):
         *,
         mask: Mask | Tensor | None = None,
         cache: DecoderLayerCache | None = None,
-        lengths_B: Tensor | None = None,
+        lengths: Rows | None = None,
         record: list[Tensor] | None = None,
     ) -> Tensor:
-        """Look back, look at the source, transform. With a cache, x is what comes after what the cache holds.
+        """Attend to what came before, attend to the source, transform.
 
-        A `mask` hides some of what came before. A `record` is given the weights BHTS with which the source was looked
-        at.
+        With a cache, x is what comes after what the cache holds. A `mask` hides some of what came before. The weights
+        BHTS over the source are appended to `record`.
         """
-        past = None if cache is None else cache.past
+        past, source = (None, None) if cache is None else (cache.past, cache.source)
         x_BTD = self.self_attention_residual(
-            x_BTD, lambda x: self.self_attention(x, mask=mask, causal=True, cache=past, lengths=lengths_B)
+            x_BTD, lambda x: self.self_attention(x, mask=mask, causal=True, cache=past, lengths=lengths)
         )
         if self.cross_attention is not None and self.cross_attention_residual is not None:
-            attend = self.cross_attention.attend
-            source = self.project_source(memory_BSD) if cache is None else cache.source
-            assert source is not None, "a layer with cross-attention has projected its source"
+            if memory_BSD is None and source is None:
+                raise InputError("a decoder with cross-attention needs the encoder's states, and was given none")
+            cross_attention = self.cross_attention
 
-            def look_at_source(x_BTD: Tensor) -> Tensor:
-                attended = attend(x_BTD, source, memory_mask, return_weights=record is not None)
-                if record is not None and attended.weights_BHTS is not None:
-                    record.append(attended.weights_BHTS)
-                return attended.output_BTD
+            def attend_to_source(x_BTD: Tensor) -> Tensor:
+                if record is None:
+                    output: Tensor = cross_attention(x_BTD, memory_BSD, mask=memory_mask, cache=source)
+                    return output
+                output, weights_BHTS = cross_attention(
+                    x_BTD, memory_BSD, mask=memory_mask, cache=source, return_weights=True
+                )
+                record.append(weights_BHTS)
+                return output
 
-            x_BTD = self.cross_attention_residual(x_BTD, look_at_source)
+            x_BTD = self.cross_attention_residual(x_BTD, attend_to_source)
         x_BTD = self.feed_forward_residual(x_BTD, self.feed_forward)
         return x_BTD
 
-    def project_source(self, memory_BSD: Tensor | None) -> KeyValue | None:
-        """Give the source's keys and values for this layer's cross-attention, if it has one."""
-        if self.cross_attention is None:
-            return None
-        if memory_BSD is None:
-            raise InputError("a decoder with cross-attention needs the encoder's states, and was given none")
-        return self.cross_attention.project_key_value(memory_BSD)
+    def start_cache(
+        self, memory_BSD: Tensor | None = None, memory_mask: Tensor | None = None, *, beams: int = 1
+    ) -> DecoderLayerCache:
+        """Return a cache of this layer's attention modules, the source projected for cross-attention."""
+        source = None
+        if self.cross_attention is not None:
+            if memory_BSD is None:
+                raise InputError("a decoder with cross-attention needs the encoder's states, and was given none")
+            source = self.cross_attention.start_source_cache(memory_BSD, memory_mask, beams=beams)
+        return DecoderLayerCache(self.self_attention.start_cache(), source)
 
 
 class Decoder(nn.Module):
@@ -82,10 +89,12 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.final_norm = final_norm
 
-    def start_cache(self, memory_BSD: Tensor | None = None, memory_mask: Tensor | None = None) -> DecoderCache:
+    def start_cache(
+        self, memory_BSD: Tensor | None = None, memory_mask: Tensor | None = None, *, beams: int = 1
+    ) -> DecoderCache:
         """Project the source for every layer once; what is decoded with this cache starts at its first position."""
-        layers = [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
-        return DecoderCache([DecoderLayerCache(layer.project_source(memory_BSD)) for layer in layers], memory_mask)
+        caches = [layer.start_cache(memory_BSD, memory_mask, beams=beams) for layer in self.layers]  # type: ignore[operator]
+        return DecoderCache(caches)
 
     def forward(
         self,
@@ -95,19 +104,14 @@ class Decoder(nn.Module):
         *,
         mask: Mask | Tensor | None = None,
         cache: DecoderCache | None = None,
-        lengths_B: Tensor | None = None,
+        lengths: Rows | None = None,
         record: list[Tensor] | None = None,
     ) -> Tensor:
-        """Give the decoder's states BTD. With a cache, the source is what the cache was started with.
+        """Return the decoder's states BTD. With a cache, the source is what the cache was started with.
 
-        A `mask` hides some of what came before. A `record` is given each layer's weights BHTS with which the source
-        was looked at.
+        A `mask` hides some of what came before. Each layer's weights BHTS over the source are appended to `record`.
         """
-        if cache is not None:
-            memory_mask = cache.memory_mask
         for index, layer in enumerate(self.layers):
             layer_cache = None if cache is None else cache.layers[index]
-            x_BTD = layer(
-                x_BTD, memory_BSD, memory_mask, mask=mask, cache=layer_cache, lengths_B=lengths_B, record=record
-            )
+            x_BTD = layer(x_BTD, memory_BSD, memory_mask, mask=mask, cache=layer_cache, lengths=lengths, record=record)
         return x_BTD if self.final_norm is None else self.final_norm(x_BTD)

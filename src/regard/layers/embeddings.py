@@ -1,12 +1,15 @@
 """From tokens to vectors and back."""
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.layers.dropout import Dropout
 from regard.layers.positions import Positions
+from regard.ops import label_smoothed_cross_entropy, r_drop_loss
 
 
 class TokenEmbedding(nn.Module):
@@ -55,18 +58,21 @@ class Embedding(nn.Module):
         self.tokens, self.positions, self.norm = tokens, positions, norm
         self.dropout = Dropout(dropout)
 
-    def forward(self, tokens_BT: Tensor, offset: Tensor | int = 0, lengths_B: Tensor | None = None) -> Tensor:
+    def forward(
+        self, tokens_BT: Tensor, offset: int | NDArray[np.int64] = 0, lengths: NDArray[np.int64] | None = None
+    ) -> Tensor:
         """Embed tokens whose rows start at position `offset`: one number, or one a row.
 
-        `lengths_B` says how many tokens of each row are real; what comes after them may lie beyond any table.
+        `lengths` says how many tokens of each row are real; what comes after them may lie beyond any table.
         """
         x_BTD: Tensor = self.tokens(tokens_BT)
         if self.positions is not None and tokens_BT.numel() > 0:
-            T = tokens_BT.size(1)
-            ends = offset + (T if lengths_B is None else lengths_B)
-            end = ends if isinstance(ends, int) else int(ends.max())
-            positions = torch.arange(T, device=tokens_BT.device)
-            positions = positions + (offset if isinstance(offset, int) else offset[:, None])
+            T, device = tokens_BT.size(1), tokens_BT.device
+            end = int(np.max(offset + (T if lengths is None else lengths)))
+            positions = torch.arange(T, device=device)
+            positions = positions + (
+                offset if isinstance(offset, int) else torch.from_numpy(offset).to(device, non_blocking=True)[:, None]
+            )
             x_BTD = x_BTD + self.positions(positions.clamp(max=max(end - 1, 0)), end)
         if self.norm is not None:
             x_BTD = self.norm(x_BTD)
@@ -89,3 +95,13 @@ class OutputProjection(nn.Module):
     def forward(self, states_BTD: Tensor) -> Tensor:
         """Give the logits BTW."""
         return F.linear(states_BTD, self.weight, self.bias)
+
+    def loss(self, states: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
+        """Return the label-smoothed cross-entropy of labels (…) under states (…, D), summed over them."""
+        return label_smoothed_cross_entropy(self(states), labels, smoothing=smoothing, reduction="sum")
+
+    def r_drop_loss(
+        self, first: Tensor, second: Tensor, labels: Tensor, *, smoothing: float = 0.0, alpha: float = 1.0
+    ) -> Tensor:
+        """Return R-Drop's loss of the states of two passes, summed over the labels (…)."""
+        return r_drop_loss(self(first), self(second), labels, smoothing=smoothing, alpha=alpha)

@@ -34,18 +34,18 @@ class SinusoidalPositions(nn.Module):
         table = self.table  # another thread may put a shorter one in its place
         if self.offset + end > table.size(0):
             longer = max(self.offset + end, 2 * table.size(0))
-            table = self.table = self._rows(longer, table.dtype).to(table.device)
+            table = self.table = self._rows(longer, table.dtype, table.device)
         return table[self.offset :]
 
-    def _rows(self, length: int, dtype: torch.dtype) -> Tensor:
-        return sinusoidal_positions(length, self.d_model, layout=self.layout, dtype=dtype)
+    def _rows(self, length: int, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
+        return sinusoidal_positions(length, self.d_model, layout=self.layout, dtype=dtype, device=device)
 
     def _apply(self, *args: Any, **kwargs: Any) -> Self:
         # After a change of type the table is made again: rounded once, and not once for each type it has been through.
         before = self.table.dtype
         super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
         if self.table.dtype != before:
-            self.table = self._rows(self.table.size(0), self.table.dtype).to(self.table.device)
+            self.table = self._rows(self.table.size(0), self.table.dtype, self.table.device)
         return self
 
 

@@ -6,9 +6,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from regard.layers.dropout import Dropout
-from regard.layers.norms import LayerNorm
-from regard.layers.watching import nobody_watches
-from regard.ops import add_and_norm, post_norm_residual, pre_norm_residual
+from regard.ops import post_norm_residual, pre_norm_residual
 
 NormPlacement = Literal["pre", "post"]
 
@@ -26,14 +24,6 @@ class Residual(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x_BTD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Run the sublayer on x and add what it gives."""
-        norm = self.norm
-        if self.placement == "post" and type(norm) is LayerNorm and self._can_be_one_pass():
-            rate = self.dropout.rate if self.dropout.training else 0.0
-            return add_and_norm(x_BTD, sublayer(x_BTD), norm.weight, norm.bias, eps=norm.eps, rate=rate)
+        """Run the sublayer on x and add what it returns."""
         connect = pre_norm_residual if self.placement == "pre" else post_norm_residual
-        return connect(x_BTD, lambda x: self.dropout(sublayer(x)), norm)
-
-    def _can_be_one_pass(self) -> bool:
-        dropout = self.dropout
-        return self.training and type(dropout) is Dropout and nobody_watches(self.norm, dropout)
+        return connect(x_BTD, lambda x: self.dropout(sublayer(x)), self.norm)

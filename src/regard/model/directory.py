@@ -2,9 +2,10 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -28,31 +29,71 @@ _LARGEST_HEADER, _MOST_TENSORS = 16 << 20, 100_000
 _WEIGHT_TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
-def write_model_directory(path: Path, config: TransformerConfig, tensors: Mapping[str, Tensor]) -> None:
+class SavedModel(NamedTuple):
+    """What a model directory holds."""
+
+    config: TransformerConfig
+    tensors: dict[str, Tensor]
+    modules: tuple[str, ...] = ()
+    """The classes of modules that are neither regard's nor torch's, by name: only `build` can make them again."""
+
+
+Build = Callable[[TransformerConfig], nn.Module]
+"""Makes the model of a configuration, where it has modules that are not regard's."""
+
+
+def foreign_modules(model: nn.Module) -> tuple[str, ...]:
+    """Return the names of the classes of modules that are neither regard's nor torch's."""
+    names = {f"{type(module).__module__}.{type(module).__qualname__}" for module in model.modules()}
+    return tuple(sorted(name for name in names if name.partition(".")[0] not in ("regard", "torch")))
+
+
+def write_model_directory(path: Path, model: SavedModel) -> None:
     """Write configuration and weights; other files that the directory holds stay."""
     if path.exists() and not path.is_dir():
         raise ModelError(f"{path} is a file; a model is saved as a directory")
     with replaced_files(path, last=CONFIG_FILE) as fresh:
-        write_model_files(fresh, config, tensors)
+        write_model_files(fresh, model)
 
 
-def write_model_files(fresh: Path, config: TransformerConfig, tensors: Mapping[str, Tensor]) -> None:
+def write_model_files(fresh: Path, model: SavedModel) -> None:
     """Write configuration and weights into a directory that is not yet in its place."""
-    content = {"format": FORMAT, "model": config.model_dump(mode="json")}
-    save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, fresh / WEIGHTS_FILE)
+    content: dict[str, Any] = {"format": FORMAT, "model": model.config.model_dump(mode="json")}
+    if model.modules:
+        content["modules"] = list(model.modules)
+    save_file({name: tensor.contiguous().cpu() for name, tensor in model.tensors.items()}, fresh / WEIGHTS_FILE)
     (fresh / CONFIG_FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def read_model_directory(path: Path) -> tuple[TransformerConfig, dict[str, Tensor]]:
+def read_model_directory(path: Path) -> SavedModel:
     """Read configuration and weights, each checked for being what this format says."""
     if not path.is_dir():
         raise ModelError(f"{path} is {'a file' if path.exists() else 'missing'}; a model is a directory")
     config, tensors = read_config(path / CONFIG_FILE), read_weights(path / WEIGHTS_FILE)
+    modules = _read_modules(path / CONFIG_FILE)
+    if modules:  # whose parameters may have any names
+        return SavedModel(config, tensors, modules)
     for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         found = len({name.split(".")[2] for name in tensors if name.startswith(f"{stack}.layers.")})
         if found != layers:  # found out before a thousand layers are built
             raise ModelError(f"{path}: its configuration has {stack}_layers {layers}, and its weights have {found}")
-    return config, tensors
+    return SavedModel(config, tensors)
+
+
+def _read_modules(path: Path) -> tuple[str, ...]:
+    names = read_json(path, largest=_LARGEST_CONFIG).get("modules", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ModelError(f"{path}: modules is not a list of names")
+    return tuple(names)
+
+
+def check_build(path: Origin, modules: tuple[str, ...], build: Build | None) -> None:
+    """Raise a `ModelError` if a saved model has modules that only a `build` function can make."""
+    if modules and build is None:
+        raise ModelError(
+            f"{path} was saved with modules that are not regard's: {', '.join(modules)}; "
+            "pass build=, the function that makes the model from its config"
+        )
 
 
 def _check_finished(path: Path) -> None:

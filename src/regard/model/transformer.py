@@ -1,21 +1,31 @@
 """The Transformer: encode, decode, and the two together."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.layers import Decoder, DecoderCache, Embedding, Encoder
 from regard.layers.embeddings import check_tokens
+from regard.layers.kv_cache import Rows
 from regard.model.build import build_decoder, build_embedding, build_encoder, build_output
 from regard.model.config import TransformerConfig
 from regard.model.describe import describe
-from regard.model.directory import common_type, load_tensors, read_model_directory, write_model_directory
+from regard.model.directory import (
+    SavedModel,
+    check_build,
+    common_type,
+    foreign_modules,
+    load_tensors,
+    read_model_directory,
+    write_model_directory,
+)
 from regard.model.initialization import Undrawn, initialize
-from regard.model.unpadded import Unpadded, can_leave_out_padding
 from regard.ops import Mask, padding_mask
 from regard.ops.masks import as_mask
 
@@ -73,13 +83,14 @@ class Transformer(nn.Module):
         memory: Memory | None = None,
         *,
         cache: DecoderCache | None = None,
-        lengths: Tensor | None = None,
+        lengths: Rows | None = None,
+        record: list[Tensor] | None = None,
     ) -> Tensor:
-        """Give the decoder's states (B, T, D), the notes' h_{1:T}, for target tokens (B, T).
+        """Return the decoder's states (B, T, D), the notes' h_{1:T}, for target tokens (B, T).
 
         With a cache from `start_cache`, the target is what comes after the tokens that were decoded with it before,
         and the memory is the one that it was started with; no gradient is kept. `lengths` then tells how many tokens of
-        each row are real, where rows differ.
+        each row are real, where rows differ. Each layer's weights BHTS over the source are appended to `record`.
         """
         decoder, embedding = self._decoder_parts()
         states: Tensor
@@ -89,52 +100,14 @@ class Transformer(nn.Module):
             check_tokens(target)
             cache.check(target.size(0), target.size(1), lengths)
             with torch.no_grad():  # what a cache keeps carries no gradient, so nothing that reads it can
-                x_BTD = embedding(target, cache.past.offset, lengths)
-                states = decoder(x_BTD, cache=cache, lengths_B=lengths)
+                counts = None if lengths is None else np.asarray(lengths, dtype=np.int64)
+                x_BTD = embedding(target, cache.past.offset, counts)
+                states = decoder(x_BTD, cache=cache, lengths=lengths, record=record)
         elif lengths is not None:
             raise InputError("decode was given lengths without a cache; a target's padding needs none")
         else:
-            states = decoder(embedding(target), *self._checked(memory))
+            states = decoder(embedding(target), *self._checked(memory), record=record)
         return states
-
-    def real_states(self, source: Tensor, target: Tensor, real: Tensor) -> Tensor:
-        """Give the decoder's states (R, D) for those R target tokens that are `real`, of (B, T), row by row.
-
-        >>> import torch
-        >>> from regard import Transformer, TransformerConfig
-        >>> model = Transformer(TransformerConfig.preset("tiny", vocab_size=100)).eval()
-        >>> source, target = torch.tensor([[7, 8, 9], [5, 0, 0]]), torch.tensor([[1, 6, 4], [1, 3, 0]])
-        >>> states = model.decode(target, model.encode(source))
-        >>> torch.allclose(model.real_states(source, target, target != 0), states[target != 0], atol=1e-5)
-        True
-
-        In training that is all that is wanted. Where attention has a kernel for it, padding is not computed with: the
-        layers then see one row (1, R, D) of all sentences.
-        """
-        if real.shape != target.shape or real.dtype != torch.bool:
-            raise InputError(
-                f"which tokens are real is a boolean for each of {tuple(target.shape)} tokens; "
-                f"got {real.dtype} of shape {tuple(real.shape)}"
-            )
-        longest = max(source.size(-1), target.size(-1))
-        weight = self.output.weight
-        if not (can_leave_out_padding(self.config, weight, longest, training=self.training) and real.any()):
-            states_BTD = self.decode(target, self.encode(source))
-            return states_BTD.flatten(0, 1).index_select(0, real.flatten().nonzero()[:, 0])
-        decoder, embedding = self._decoder_parts()
-        assert self.encoder is not None
-        assert self.source_embedding is not None
-        check_tokens(source)
-        check_tokens(target)
-        needed = real.flip(1).cumsum(1).flip(1) > 0  # what comes before a real token is looked back at
-        reading, writing = Unpadded(source, source != self.config.pad_id), Unpadded(target, needed)
-        with reading.dropping():
-            memory_1SD = self.encoder(reading.embedded(self.source_embedding), reading.mask())
-        with writing.dropping():
-            x_1RD = writing.embedded(embedding)
-            states_1RD: Tensor = decoder(x_1RD, memory_1SD, writing.mask(reading), mask=writing.mask())
-        wanted = real[needed]
-        return states_1RD[0] if wanted.all() else states_1RD[0, wanted]
 
     @torch.no_grad()
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
@@ -154,8 +127,10 @@ class Transformer(nn.Module):
         decoder(embedding(target), *self._checked(self.encode(source)), record=record)
         return torch.stack(record)
 
-    def start_cache(self, memory: Memory | None = None) -> DecoderCache:
+    def start_cache(self, memory: Memory | None = None, *, beams: int = 1) -> DecoderCache:
         """Start decoding step by step from this memory, or from nothing where the model is a decoder alone.
+
+        With `beams`, each source has so many rows of targets, next to one another.
 
         >>> import torch
         >>> from regard import Transformer, TransformerConfig
@@ -167,7 +142,7 @@ class Transformer(nn.Module):
         True
         """
         decoder, _ = self._decoder_parts()
-        return decoder.start_cache(*self._checked(memory))
+        return decoder.start_cache(*self._checked(memory), beams=beams)
 
     def logits(self, states: Tensor) -> Tensor:
         """Give the logits (B, T, W) over the vocabulary for the states of the last stack."""
@@ -196,20 +171,30 @@ class Transformer(nn.Module):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model directory: `config.json` and `model.safetensors`, whole or not at all."""
         # Shared matrices come once, under the first of their names.
-        write_model_directory(Path(path), self.config, {n: p.detach() for n, p in self.named_parameters()})
+        tensors = {name: parameter.detach() for name, parameter in self.named_parameters()}
+        write_model_directory(Path(path), SavedModel(self.config, tensors, foreign_modules(self)))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, at_least: torch.dtype | None = None) -> Self:
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        at_least: torch.dtype | None = None,
+        build: Callable[[TransformerConfig], Self] | None = None,
+    ) -> Self:
         """Read a model directory, ready to use: in evaluation mode, in the widest precision it was saved in.
 
-        `at_least` widens it further, `torch.float32` to compute with what was saved as float16.
+        `at_least` widens it further, `torch.float32` to compute with what was saved as float16. `build` makes the model
+        of a config where it has modules that are not regard's; without it such a directory is refused.
         """
-        config, tensors = read_model_directory(Path(path))
+        config, tensors, modules = read_model_directory(Path(path))
+        check_build(path, modules, build)
+        make = cls if build is None else build
         saved = common_type(tensors, source=path)
         with Undrawn(), torch.device("meta"):  # sizes are compared before there is room for them
-            load_tensors(cls(config), tensors, source=path)
+            load_tensors(make(config), tensors, source=path)
         with Undrawn():
-            model = cls(config).to(saved if at_least is None else torch.promote_types(saved, at_least))
+            model = make(config).to(saved if at_least is None else torch.promote_types(saved, at_least))
         load_tensors(model, tensors, source=path)
         return model.eval()
 

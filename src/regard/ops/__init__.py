@@ -22,18 +22,14 @@ A tensor's shape is in its name, one letter an axis, the same letters in the who
 So `weights_BHTS` says for each sentence, head and query how much it attends to each key.
 """
 
-from regard.ops.add_norm import add_and_norm as add_and_norm
 from regard.ops.attention import attention as attention
-from regard.ops.drawn_loss import drawn_agreement as drawn_agreement
-from regard.ops.drawn_loss import drawn_cross_entropy as drawn_cross_entropy
+from regard.ops.attention import fused_attention as fused_attention
+from regard.ops.attention import reference_attention as reference_attention
 from regard.ops.dropout import applied_rate as applied_rate
 from regard.ops.dropout import byte_rate as byte_rate
 from regard.ops.dropout import dropout as dropout
-from regard.ops.explicit import explicit_attention as explicit_attention
-from regard.ops.feed_forward import feed_forward as feed_forward
-from regard.ops.fused import fused_attention as fused_attention
 from regard.ops.losses import label_smoothed_cross_entropy as label_smoothed_cross_entropy
-from regard.ops.losses import linear_cross_entropy as linear_cross_entropy
+from regard.ops.losses import r_drop_loss as r_drop_loss
 from regard.ops.masks import Causal as Causal
 from regard.ops.masks import KeyLengths as KeyLengths
 from regard.ops.masks import Mask as Mask
@@ -45,4 +41,3 @@ from regard.ops.normalization import rms_norm as rms_norm
 from regard.ops.positions import sinusoidal_positions as sinusoidal_positions
 from regard.ops.residual import post_norm_residual as post_norm_residual
 from regard.ops.residual import pre_norm_residual as pre_norm_residual
-from regard.ops.residual import residual as residual

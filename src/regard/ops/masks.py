@@ -55,8 +55,11 @@ class Mask(ABC):
     def dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
         """Write the mask out as a boolean tensor that broadcasts to `BHTS`, no larger than it has to be."""
 
+    def check(self, BHTS: tuple[int, ...], device: torch.device) -> None:  # noqa: B027 (most fit anything)
+        """Raise an `InputError` unless the mask fits scores of this shape on this device."""
+
     def __and__(self, other: Mask | Tensor) -> Mask:
-        return _Both(self, as_mask(other))
+        return Both(self, as_mask(other))
 
     def __or__(self, other: Mask | Tensor) -> Mask:
         return _Either(self, as_mask(other))
@@ -83,6 +86,11 @@ class Causal(Mask):
         s_S = torch.arange(S, device=device)
         return s_S <= t_T1 + self.offset_B[:, None, None, None]
 
+    def check(self, BHTS: tuple[int, ...], device: torch.device) -> None:
+        """Raise an `InputError` unless there is an offset for each row, if there is any."""
+        if self.offset_B is not None:
+            _check_counts(self.offset_B, "Causal", BHTS, device)
+
 
 @dataclass(frozen=True)
 class KeyLengths(Mask):
@@ -94,51 +102,9 @@ class KeyLengths(Mask):
         """Give (B, 1, 1, S): the same for all heads and queries, so none of them pays for it."""
         return torch.arange(S, device=device) < self.lengths_B[:, None, None, None]
 
-
-@dataclass(frozen=True)
-class Sentences:
-    """Sentences behind one another in one row: the b-th is at begins[b] up to begins[b + 1]."""
-
-    begins: Tensor
-    longest: int
-
-    @classmethod
-    def of(cls, lengths_B: Tensor) -> Sentences:
-        """Lay sentences of these lengths behind one another."""
-        lengths_B = lengths_B.long()
-        begins = torch.cat([lengths_B.new_zeros(1), lengths_B.cumsum(0)])
-        return cls(begins, int(lengths_B.max()) if lengths_B.numel() else 0)
-
-    def __len__(self) -> int:
-        return self.begins.size(0) - 1
-
-    @property
-    def size(self) -> int:
-        """How long the row is that they make up."""
-        return int(self.begins[-1])
-
-    def numbers(self) -> Tensor:
-        """Give the number of the sentence that each position is in."""
-        return torch.arange(len(self), device=self.begins.device).repeat_interleave(self.begins.diff())
-
-
-@dataclass(frozen=True)
-class SameSentence(Mask):
-    """A query sees the keys of its own sentence, where a batch is one row of sentences without padding.
-
-    >>> halves = Sentences.of(torch.tensor([1, 2]))
-    >>> SameSentence(halves, halves).dense(3, 3).int()
-    tensor([[1, 0, 0],
-            [0, 1, 1],
-            [0, 1, 1]], dtype=torch.int32)
-    """
-
-    queries: Sentences
-    keys: Sentences
-
-    def dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
-        """Give (T, S), blocks along the diagonal."""
-        return (self.queries.numbers()[:, None] == self.keys.numbers()).to(device)
+    def check(self, BHTS: tuple[int, ...], device: torch.device) -> None:
+        """Raise an `InputError` unless there is a length for each row."""
+        _check_counts(self.lengths_B, "KeyLengths", BHTS, device)
 
 
 @dataclass(frozen=True)
@@ -160,8 +126,11 @@ class Pair(Mask):
     second: Mask
 
 
-class _Both(Pair):
+class Both(Pair):
+    """What both masks allow."""
+
     def dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
+        """Return the dense masks combined."""
         return self.first.dense(T, S, device) & self.second.dense(T, S, device)
 
 
@@ -189,34 +158,22 @@ def as_mask(mask: Mask | Tensor) -> Mask:
 
 
 def fitted_mask(mask: Mask, BHTS: tuple[int, ...], rank: int, device: torch.device) -> Mask:
-    """Check that every part of a mask fits the scores and is where they are, and make none of them dense."""
+    """Check that every part of a mask fits the scores and is on their device; nothing is made dense."""
     if isinstance(mask, Pair):
         first, second = (fitted_mask(part, BHTS, rank, device) for part in (mask.first, mask.second))
         return replace(mask, first=first, second=second)
     if isinstance(mask, Given):
         return Given(broadcast_to_scores(mask.allowed, "mask", BHTS, rank, device))
-    if isinstance(mask, SameSentence):
-        return _fitted_sentences(mask, BHTS)
-    rows_B = mask.lengths_B if isinstance(mask, KeyLengths) else mask.offset_B if isinstance(mask, Causal) else None
-    if rows_B is not None and tuple(rows_B.shape) != BHTS[:1]:
-        name = type(mask).__name__
-        raise InputError(f"{name} has a row count of shape {tuple(rows_B.shape)}; the batch has {BHTS[0]} rows")
-    if rows_B is not None:
-        _check_place(rows_B, type(mask).__name__, device)
-        if rows_B.is_floating_point() or rows_B.dtype == torch.bool:
-            raise InputError(f"{type(mask).__name__} counts positions, and was given {rows_B.dtype}")
+    mask.check(BHTS, device)
     return mask
 
 
-def _fitted_sentences(mask: SameSentence, BHTS: tuple[int, ...]) -> SameSentence:
-    B, _, T, S = BHTS
-    queries, keys = mask.queries, mask.keys
-    if B != 1 or queries.size != T or keys.size != S or len(queries) != len(keys):
-        raise InputError(
-            f"sentences behind one another, {queries.size} queries of {len(queries)} over {keys.size} keys of "
-            f"{len(keys)}, are one row; got {B} rows of {T} queries over {S} keys"
-        )
-    return mask
+def _check_counts(counts_B: Tensor, name: str, BHTS: tuple[int, ...], device: torch.device) -> None:
+    if tuple(counts_B.shape) != BHTS[:1]:
+        raise InputError(f"{name} has a row count of shape {tuple(counts_B.shape)}; the batch has {BHTS[0]} rows")
+    _check_place(counts_B, name, device)
+    if counts_B.is_floating_point() or counts_B.dtype == torch.bool:
+        raise InputError(f"{name} counts positions, and was given {counts_B.dtype}")
 
 
 def _check_place(x: Tensor, name: str, device: torch.device) -> None:
@@ -238,22 +195,11 @@ def broadcast_to_scores(x: Tensor, name: str, BHTS: tuple[int, ...], rank: int, 
     return x4
 
 
-def sentences_alone(mask: Mask | None) -> tuple[bool, SameSentence | None]:
-    """Say whether a mask is causal, and by which sentences; none where it is, or has, anything else."""
-    if isinstance(mask, SameSentence):
-        return False, mask
-    if isinstance(mask, _Both):
-        for one, other in ((mask.first, mask.second), (mask.second, mask.first)):
-            if isinstance(one, SameSentence) and isinstance(other, Causal) and other.offset_B is None:
-                return True, one
-    return False, None
-
-
 def kernel_mask(mask: Mask | None, T: int, S: int, device: torch.device) -> tuple[bool, Tensor | None]:
     """Split a mask into what a fused kernel takes: whether it is causal, and a tensor for the rest."""
     if mask is None:
         return False, None
-    if isinstance(mask, _Both):
+    if isinstance(mask, Both):
         first_causal, first = kernel_mask(mask.first, T, S, device)
         second_causal, second = kernel_mask(mask.second, T, S, device)
         rest = first if second is None else second if first is None else first & second

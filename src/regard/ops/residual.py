@@ -1,4 +1,4 @@
-"""The residual connection in the notes' three forms."""
+"""The residual connection (Vaswani et al. 2017, §3.1), with its norm before or after the sublayer."""
 
 from collections.abc import Callable
 
@@ -7,16 +7,11 @@ from torch import Tensor
 Function = Callable[[Tensor], Tensor]
 
 
-def residual(x: Tensor, sublayer: Function) -> Tensor:
-    """Add the input to the output, bare: y = Layer(x) + x (first note)."""
-    return x + sublayer(x)
-
-
 def pre_norm_residual(x: Tensor, sublayer: Function, norm: Function) -> Tensor:
-    """Normalise before the sublayer and add after it: x + Sublayer(LayerNorm(x)) (second note)."""
+    """Return x + Sublayer(Norm(x)) (Xiong et al. 2020)."""
     return x + sublayer(norm(x))
 
 
 def post_norm_residual(x: Tensor, sublayer: Function, norm: Function) -> Tensor:
-    """Add, then normalise: LayerNorm(x + Sublayer(x)) (third note, and the paper)."""
+    """Return Norm(x + Sublayer(x)), as in the paper."""
     return norm(x + sublayer(x))

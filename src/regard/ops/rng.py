@@ -1,6 +1,6 @@
 """What chance decides in training: random words that are a pure function of keys.
 
-While a training step runs inside `dropout_keyed_by`, each row has a key: what is dropped from an example does not
+While a training step runs inside `keyed_dropout`, each row has a key: what is dropped from an example does not
 depend on its neighbours, on the number of processes, or on what was drawn before.
 """
 
@@ -18,14 +18,14 @@ GOLDEN = 0x9E3779B9
 
 
 @contextmanager
-def dropout_keyed_by(keys_B: Tensor) -> Iterator[None]:
+def keyed_dropout(keys_B: Tensor) -> Iterator[None]:
     """Draw what is dropped in this block from one int64 key for each row (first dimension) of what it is dropped from.
 
     >>> from regard.ops import dropout
     >>> x, keys = torch.ones(3, 8), torch.tensor([5, 6, 7])
-    >>> with dropout_keyed_by(keys):
+    >>> with keyed_dropout(keys):
     ...     whole = dropout(x, 0.5)
-    >>> with dropout_keyed_by(keys[1:]):
+    >>> with keyed_dropout(keys[1:]):
     ...     part = dropout(x[1:], 0.5)
     >>> part.equal(whole[1:])
     True
@@ -37,23 +37,23 @@ def dropout_keyed_by(keys_B: Tensor) -> Iterator[None]:
         _KEYS.reset(token)
 
 
-def keyed() -> bool:
-    """Say whether this runs inside `dropout_keyed_by`."""
+def has_keys() -> bool:
+    """Say whether this runs inside `keyed_dropout`."""
     return _KEYS.get() is not None
 
 
 @contextmanager
-def keys_of_positions(rows_R: Tensor, positions_R: Tensor) -> Iterator[None]:
+def keys_by_position(rows_R: Tensor, positions_R: Tensor) -> Iterator[None]:
     """Draw for rows without padding, of which each is one position of a row that has a key.
 
     The same is dropped from them as with the padding.
 
     >>> from regard.ops import dropout
     >>> x, keys = torch.ones(2, 3, 8), torch.tensor([5, 6])
-    >>> with dropout_keyed_by(keys):
+    >>> with keyed_dropout(keys):
     ...     padded = dropout(x, 0.5)
     >>> rows, positions = torch.tensor([0, 0, 1]), torch.tensor([0, 1, 0])
-    >>> with dropout_keyed_by(keys), keys_of_positions(rows, positions):
+    >>> with keyed_dropout(keys), keys_by_position(rows, positions):
     ...     real = dropout(torch.ones(3, 8), 0.5)
     >>> real.equal(padded[rows, positions])
     True
@@ -69,7 +69,7 @@ def keys_of_positions(rows_R: Tensor, positions_R: Tensor) -> Iterator[None]:
         keys.places = before
 
 
-def drawn_starts(x: Tensor, per_word: int = 8) -> Tensor:
+def stream_starts(x: Tensor, per_word: int = 8) -> Tensor:
     """Give the number from which the random words of each row of x are counted; without keys there is one for all.
 
     A word decides about so many elements.
@@ -81,15 +81,15 @@ def drawn_starts(x: Tensor, per_word: int = 8) -> Tensor:
     return keys.starts(x, per_word)
 
 
-def drawn_words(x_RD: Tensor) -> Tensor:
+def row_words(x_RD: Tensor) -> Tensor:
     """Give one random word for each row of x."""
-    starts_R = drawn_starts(x_RD, per_word=max(1, x_RD.size(-1)))
+    starts_R = stream_starts(x_RD, per_word=max(1, x_RD.size(-1)))
     if starts_R.size(0) != x_RD.size(0):
         starts_R = starts_R + torch.arange(x_RD.size(0), device=x_RD.device) * _GOLDEN
     return mixed(starts_R + _GOLDEN)
 
 
-def words_from(starts_R: Tensor, count: int) -> Tensor:
+def random_words(starts_R: Tensor, count: int) -> Tensor:
     """Give the first words of each row."""
     numbers = torch.arange(1, count + 1, device=starts_R.device)
     return mixed(starts_R[:, None] + numbers * _GOLDEN)

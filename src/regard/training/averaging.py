@@ -4,33 +4,31 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from torch import Tensor
-
 from regard.data.tokenizer import SOURCE_TOKENIZER, TOKENIZER
 from regard.errors import InputError, ModelError
 from regard.files import new_directory
-from regard.model.config import TransformerConfig
-from regard.model.directory import SNAPSHOTS, read_model_directory, write_model_files
+from regard.model.directory import SNAPSHOTS, SavedModel, read_model_directory, write_model_files
 from regard.pipelines import GENERATION
 from regard.training.callbacks import METRICS, is_validation, read_metrics, validation_value
 from regard.training.checkpoints import step_directories, step_of
 
 
-def average(paths: Sequence[Path]) -> tuple[TransformerConfig, dict[str, Tensor]]:
-    """Give the mean weights of model directories of one shape, summed in float64."""
+def average(paths: Sequence[Path]) -> SavedModel:
+    """Return the mean weights of model directories of one shape, summed in float64."""
     if not paths:
         raise InputError("there are no models to average")
-    config, first = read_model_directory(paths[0])
+    config, first, modules = read_model_directory(paths[0])
     sums = {name: tensor.double() for name, tensor in first.items()}
     for path in paths[1:]:
-        other, tensors = read_model_directory(path)
-        if other != config:
+        other, tensors, theirs = read_model_directory(path)
+        if (other, theirs) != (config, modules):
             raise ModelError(f"{path} is a model of another config than {paths[0]}; only like models have a mean")
         for name, total in sums.items():
             if name not in tensors or tensors[name].shape != total.shape:
                 raise ModelError(f"{path} has no {name} of the shape that {paths[0]} has")
             total += tensors[name].double()
-    return config, {name: (total / len(paths)).to(first[name].dtype) for name, total in sums.items()}
+    means = {name: (total / len(paths)).to(first[name].dtype) for name, total in sums.items()}
+    return SavedModel(config, means, modules)
 
 
 def chosen_snapshots(run: Path, count: int, values: Mapping[int, float] | None = None) -> list[Path]:
@@ -58,11 +56,11 @@ def judged_values(run: Path) -> dict[int, float]:
 
 def write_average(models: Sequence[Path], output: Path, *, tokenizers_of: Path, half: bool = False) -> None:
     """Write the mean of models as a model directory, with the tokenizers that lie beside one of them."""
-    config, tensors = average(models)
+    mean = average(models)
     if half:
-        tensors = {name: tensor.half() for name, tensor in tensors.items()}
+        mean = mean._replace(tensors={name: tensor.half() for name, tensor in mean.tensors.items()})
     with new_directory(output) as fresh:
-        write_model_files(fresh, config, tensors)
+        write_model_files(fresh, mean)
         for name in (TOKENIZER, SOURCE_TOKENIZER, GENERATION):
             if (tokenizers_of / name).exists():
                 shutil.copyfile(tokenizers_of / name, fresh / name)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from regard.configs import Config
 from regard.data import AnyCorpus
@@ -21,6 +21,11 @@ AnyConfig = TypeVar("AnyConfig", bound=Config)
 Positive = Annotated[float, Field(gt=0.0, strict=True)]
 NotNegative = Annotated[float, Field(ge=0.0, strict=True)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0, strict=True)]
+
+
+def _current_name(value: object) -> object:
+    """Take a sampled gradient by the name that it had in the first run files."""
+    return "sampled" if value == "drawn" else value
 
 
 class Data(Config):
@@ -100,7 +105,7 @@ class Training(Config):
     accumulate: Size = 1
     """How many batches go into an update."""
     label_smoothing: Share = 0.1
-    softmax_gradient: Literal["exact", "drawn"] = "exact"
+    softmax_gradient: Annotated[Literal["exact", "sampled"], BeforeValidator(_current_name)] = "exact"
     """Whether all elements of the gradient for the logits are computed with, or of the small ones a few are drawn, so
     that they are right on average: faster where the vocabulary is large for the width of the model.
     """

@@ -10,6 +10,7 @@ import torch
 from regard.errors import LostProcessError, StoppedError
 from regard.kernels.bindings import kernels
 from regard.memory import allocator
+from regard.model import Transformer
 from regard.ops import applied_rate
 from regard.training.callbacks import Listener, Silent
 from regard.training.environment import cpu_name
@@ -20,6 +21,7 @@ from regard.training.processes import Processes
 from regard.training.recipe import Run
 from regard.training.run_lock import claimed, locked
 from regard.training.signals import stop_on_signals
+from regard.training.train_step import Build
 from regard.training.trainer import Trainer
 
 
@@ -28,6 +30,7 @@ def train(
     out: str | os.PathLike[str],
     *,
     loss: Loss | None = None,
+    build: Build = Transformer,
     listener: Listener | None = None,
 ) -> Path:
     """Train the model of a run, or of a run file, in a directory; give the directory, which is then a model.
@@ -45,7 +48,8 @@ def train(
     16
 
     What it finds in the directory it goes on from. `loss` takes the place of cross-entropy: a function of the model
-    and a batch that gives the loss summed over the target tokens. A signal stops training with a `StoppedError`.
+    and a batch that gives the loss summed over the target tokens. `build` makes the model of a config, where it is not
+    `Transformer` itself. A signal stops training with a `StoppedError`.
     """
     run = run if isinstance(run, Run) else Run.load(Path(run))
     listener = Silent() if listener is None else listener
@@ -56,7 +60,7 @@ def train(
     listener = listener if processes.first else Silent()
     try:
         with stop_on_signals() as stop, _run_directory(directory, run, processes, listener):
-            trainer = _prepared_trainer(run, directory, processes, listener, loss)
+            trainer = _prepared_trainer(run, directory, processes, listener, loss, build)
             stop.after_step = True
             if not trainer.train(stop):
                 raise StoppedError(stop.signal or 15, trainer.step)
@@ -86,7 +90,9 @@ def _run_directory(out: Path, run: Run, processes: Processes, listener: Listener
         yield
 
 
-def _prepared_trainer(run: Run, out: Path, processes: Processes, listener: Listener, loss: Loss | None) -> Trainer:
+def _prepared_trainer(
+    run: Run, out: Path, processes: Processes, listener: Listener, loss: Loss | None, build: Build
+) -> Trainer:
     listener.tell(_used(run, processes))
     for line in _rounded_rates(run):
         listener.tell(line)
@@ -95,7 +101,7 @@ def _prepared_trainer(run: Run, out: Path, processes: Processes, listener: Liste
     processes.wait()
     if not processes.first:  # by now the tokenizers and the encoded corpora are there to be read
         prepared = prepare(run, out, listener.tell)
-    trainer = Trainer(run, out, prepared, processes, listener, loss)
+    trainer = Trainer(run, out, prepared, processes, listener, loss=loss, build=build)
     listener.tell(f"model: {trainer.parameters:,} parameters; writing to {out}")
     trainer.resume()
     return trainer

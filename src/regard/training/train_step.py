@@ -2,7 +2,7 @@
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,29 +10,37 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from regard.acceleration.accelerate import accelerate
 from regard.errors import ModelError
 from regard.layers import Dropout, MultiHeadAttention
 from regard.model import Transformer, TransformerConfig
-from regard.ops.linear import products_in_bytes
-from regard.ops.rng import dropout_keyed_by, mixed
+from regard.ops.rng import keyed_dropout, mixed
 from regard.training.checkpoints import Tensors
 from regard.training.examples import Batch
 from regard.training.losses import Loss, LossAt
 from regard.training.processes import Processes
 from regard.training.recipe import Run
 
+Build = Callable[[TransformerConfig], Transformer]
+"""Makes the model of a config; `Transformer` itself, unless a changed model is trained."""
+
 
 class Learner:
     """Takes gradients and steps; its state is named tensors."""
 
-    def __init__(self, run: Run, config: TransformerConfig, processes: Processes, loss_at: LossAt) -> None:
+    def __init__(
+        self, run: Run, config: TransformerConfig, processes: Processes, loss_at: LossAt, build: Build = Transformer
+    ) -> None:
         self._settings, self._optimizer_settings = run.training, run.optimizer
         self._processes, self._loss_at = processes, loss_at
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(run.training.seed)
-            self.model = Transformer(config).train()
+            self.model = build(config).train()
         if run.training.precision == "float64":
             self.model.double()
+        self.acceleration = accelerate(
+            self.model, precision=run.training.precision, softmax_gradient=run.training.softmax_gradient
+        )
         self._rates = _dropout_rates(self.model)
         self._sharded = run.training.sharded and processes.count > 1
         self._objective: nn.Module = _Objective(self.model)
@@ -66,7 +74,7 @@ class Learner:
         total = 0.0
         for number, batch in enumerate(batches, 1):
             share = batch.share(self._processes.rank, self._processes.count)
-            with self._communicating(last=number == len(batches)), dropout_keyed_by(self._keys(step, share)):
+            with self._communicating(last=number == len(batches)), keyed_dropout(self._keys(step, share)):
                 with self._products():
                     loss = self._objective(share, self._loss_at(step))
                 # Processes average their gradients; the sum is wanted.
@@ -154,9 +162,8 @@ class Learner:
     @contextlib.contextmanager
     def _products(self) -> Iterator[None]:
         """Multiply in the precision of the run; what is computed here goes back in it, too."""
-        precision = self._settings.precision
-        half = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")
-        with half, products_in_bytes(precision == "int8"):
+        device = self.model.output.weight.device.type
+        with torch.autocast(device, torch.bfloat16, enabled=self._settings.precision == "bfloat16"):
             yield
 
     def _communicating(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:

@@ -13,6 +13,9 @@ from regard.model import Transformer
 from regard.model.directory import (
     CHECKPOINTS,
     SNAPSHOTS,
+    SavedModel,
+    check_build,
+    foreign_modules,
     load_tensors,
     read_model_directory,
     write_model_directory,
@@ -43,7 +46,7 @@ from regard.training.progress import Progress, Recent
 from regard.training.recipe import Run
 from regard.training.schedule import learning_rate, total_steps
 from regard.training.signals import Stop
-from regard.training.train_step import Learner
+from regard.training.train_step import Build, Learner
 from regard.training.validation import Judge, Judgement
 
 _BAD_STEPS = 10  # in a row, before training gives up
@@ -53,14 +56,24 @@ class Trainer:
     """Trains the model of a run in a directory."""
 
     def __init__(
-        self, run: Run, out: Path, prepared: Prepared, processes: Processes, listener: Listener, loss: Loss | None
+        self,
+        run: Run,
+        out: Path,
+        prepared: Prepared,
+        processes: Processes,
+        listener: Listener,
+        *,
+        loss: Loss | None = None,
+        build: Build = Transformer,
     ) -> None:
         self._run, self._out, self._prepared, self._processes = run, out, prepared, processes
         self._listener, self._metrics = listener, Metrics(out)
         self._progress = Progress()
         training = run.training
         loss_at = losses_of(training) if loss is None else lambda step: loss
-        self._learner = Learner(run, prepared.model, processes, loss_at)
+        self._build = build
+        self._learner = Learner(run, prepared.model, processes, loss_at, build)
+        self._modules = foreign_modules(self._learner.model)
         cuts = Cuts.of(prepared.source, prepared.target, training.subword_dropout, seed=training.seed)
         self._loader = StepLoader(
             prepared.train,
@@ -80,7 +93,8 @@ class Trainer:
             self._judge = Judge(
                 run.validation, prepared.valid, run.data.valid, prepared.target, budget=training.batch_tokens
             )
-            self._judged_model = Transformer(prepared.model)
+            # A plain copy: what validates is the model as it is read, not as kernels compute it.
+            self._judged_model = build(prepared.model)
         self._recent = Recent()
 
     @property
@@ -99,8 +113,9 @@ class Trainer:
         if found is not None:
             self._go_on_from(found)
         elif (beginning := self._run.training.start_from) is not None:
-            weights = read_model_directory(beginning)[1]
-            load_tensors(Transformer(self._prepared.model), weights, source=beginning)  # all of them, and no others
+            _, weights, modules = read_model_directory(beginning)
+            check_build(beginning, modules, None if self._build is Transformer else self._build)
+            load_tensors(self._build(self._prepared.model), weights, source=beginning)  # all of them, and no others
             self._learner.load({"weights": weights, "running": weights, "moments": {}}, beginning)
             self._listener.tell(f"starting from the weights of {beginning}")
         steps = self._processes.gathered(self.step)
@@ -174,13 +189,13 @@ class Trainer:
         count = min(averaging.count, len(step_directories(self._out / SNAPSHOTS)))
         snapshots = chosen_snapshots(self._out, count, self._progress.scores if averaging.kind == "best" else None)
         steps = ", ".join(f"{step_of(path):,}" for path in snapshots)
-        return FinalModel(f"the mean of {len(snapshots)} snapshots, of steps {steps}", average(snapshots)[1])
+        return FinalModel(f"the mean of {len(snapshots)} snapshots, of steps {steps}", average(snapshots).tensors)
 
     def _write(self, model: FinalModel) -> None:
         for name, tensor in model.weights.items():
             if not tensor.isfinite().all():
                 raise DivergedError(f"after step {self.step:,} {name} is not finite; no model comes of this run")
-        write_model_directory(self._out, self._prepared.model, model.weights)
+        write_model_directory(self._out, SavedModel(self._prepared.model, model.weights, self._modules))
 
     def _finished(self) -> bool:
         training, progress = self._run.training, self._progress
@@ -250,7 +265,7 @@ class Trainer:
                 self._listener.judged(self.step, judgement, best is None or value > self._progress.scores[best])
             path = self._out / SNAPSHOTS / step_name(self.step)
             shutil.rmtree(path, ignore_errors=True)
-            write_model_directory(path, self._prepared.model, weights)
+            write_model_directory(path, SavedModel(self._prepared.model, weights, self._modules))
         value = self._processes.from_first(value)
         if value is not None:
             self._progress.scores[self.step] = value

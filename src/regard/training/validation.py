@@ -11,7 +11,6 @@ from regard.data.corpora import Corpus
 from regard.data.token_store import is_empty, is_oversized
 from regard.inference.decode import decode
 from regard.model import Transformer
-from regard.ops import label_smoothed_cross_entropy
 from regard.tasks import Score, score
 from regard.tasks.metrics import MetricName
 from regard.training.examples import Examples
@@ -87,9 +86,8 @@ class Judge:
         total, tokens = 0.0, 0
         for part in self._examples.in_order(self._budget):
             batch = self._examples.batch(part)
-            logits_BTW = model(batch.source_BS, batch.target_BT)
-            total += label_smoothed_cross_entropy(
-                logits_BTW, batch.labels_BT, smoothing=0.0, pad_id=model.config.pad_id, reduction="sum"
-            ).item()
+            real_BT = batch.labels_BT != model.config.pad_id
+            states_BTD = model.decode(batch.target_BT, model.encode(batch.source_BS))
+            total += float(model.output.loss(states_BTD[real_BT], batch.labels_BT[real_BT], smoothing=0.0))
             tokens += batch.tokens
         return total / tokens

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.acceleration.varlen import SameSequence
 from regard.kernels.bindings import LANES, can_compute, has_memory, library, threads
-from regard.ops.explicit import repeat_heads
-from regard.ops.masks import SameSentence
+from regard.ops.attention import repeat_heads
 
-LONGEST = 64
+MAX_LENGTH = 64
 """How many queries and keys the kernel takes; of more, torch computes blocks of scores as fast."""
 
 
@@ -46,19 +46,19 @@ def is_short(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, causal: b
     """Say whether the kernel is there and takes these: floats on a CPU, masked alike for all queries and heads."""
     T, S = query_BHTK.size(2), key_BGSK.size(2)
     return (
-        max(T, S) <= LONGEST
+        max(T, S) <= MAX_LENGTH
         and (T == S or not causal)
         and (allowed is None or allowed.shape[1:3] == (1, 1))
         and _fit(query_BHTK, key_BGSK, value_BGSV)
     )
 
 
-def are_short(query_1HTK: Tensor, key_1GSK: Tensor, value_1GSV: Tensor, causal: bool, sentences: SameSentence) -> bool:
-    """Say whether the kernel is there and takes these: floats on a CPU, of short sentences behind one another."""
+def are_short(query_1HTK: Tensor, key_1GSK: Tensor, value_1GSV: Tensor, causal: bool, sequences: SameSequence) -> bool:
+    """Say whether the kernel is there and takes these: floats on a CPU, of short sequences behind one another."""
     return (
-        max(sentences.queries.longest, sentences.keys.longest) <= LONGEST
-        and (sentences.queries is sentences.keys or not causal)
-        and sentences.queries.begins.device.type == "cpu"
+        max(sequences.queries.max_seqlen, sequences.keys.max_seqlen) <= MAX_LENGTH
+        and (sequences.queries is sequences.keys or not causal)
+        and sequences.queries.cu_seqlens.device.type == "cpu"
         and _fit(query_1HTK, key_1GSK, value_1GSV)
     )
 
@@ -84,7 +84,7 @@ def short_attention(
     key_BGSK: Tensor,
     value_BGSV: Tensor,
     causal: bool,
-    allowed: Tensor | SameSentence | None,
+    allowed: Tensor | SameSequence | None,
     scale: float,
 ) -> Tensor:
     """Give the output BHTV of softmax(QKᵀ·scale + M)V, where `is_short` or `are_short` says that it can."""
@@ -100,36 +100,36 @@ class _Short(torch.autograd.Function):
         key_BGSK: Tensor,
         value_BGSV: Tensor,
         causal: bool,
-        allowed: Tensor | SameSentence | None,
+        allowed: Tensor | SameSequence | None,
         scale: float,
     ) -> Tensor:
         B, H, T, _ = query_BHTK.shape
         S = key_BGSK.size(2)
-        seen_BS = allowed.expand(B, 1, 1, S).contiguous() if isinstance(allowed, Tensor) else None
+        allowed_BS = allowed.expand(B, 1, 1, S).contiguous() if isinstance(allowed, Tensor) else None
         output_BHTV = _like_projections(B, H, T, value_BGSV.size(3))
         totals_BTH2 = torch.empty(B, T, H, 2, dtype=torch.float32, device="cpu")
         ctx.causal, ctx.scale = causal, scale
-        ctx.sentences = allowed if isinstance(allowed, SameSentence) else None
-        ctx.save_for_backward(query_BHTK, key_BGSK, value_BGSV, output_BHTV, totals_BTH2, seen_BS)
-        described = _described(ctx, query_BHTK, key_BGSK, value_BGSV, output_BHTV, totals_BTH2, seen_BS)
+        ctx.sequences = allowed if isinstance(allowed, SameSequence) else None
+        ctx.save_for_backward(query_BHTK, key_BGSK, value_BGSV, output_BHTV, totals_BTH2, allowed_BS)
+        described = _described(ctx, query_BHTK, key_BGSK, value_BGSV, output_BHTV, totals_BTH2, allowed_BS)
         library().regard_attention(ctypes.byref(described), threads())
         return output_BHTV
 
     @staticmethod
-    def backward(ctx: Any, change_BHTV: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_BHTV: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors  # once, and kept until the kernel is done: each look may give copies
         # A graph of the gradients is torch's to make.
-        if torch.is_grad_enabled() or not has_memory(change_BHTV):
-            query_BHTK, key_BGSK, value_BGSV, _, _, seen_BS = saved
-            changes = _gradients_by_formula(ctx, query_BHTK, key_BGSK, value_BGSV, seen_BS, change_BHTV)
-            return *changes, None, None, None
+        if torch.is_grad_enabled() or not has_memory(grad_BHTV):
+            query_BHTK, key_BGSK, value_BGSV, _, _, allowed_BS = saved
+            gradients = _gradients_by_formula(ctx, query_BHTK, key_BGSK, value_BGSV, allowed_BS, grad_BHTV)
+            return *gradients, None, None, None
         described = _described(ctx, *saved)
-        if change_BHTV.stride(3) != 1 or change_BHTV.is_neg():
-            change_BHTV = _like_projections(*change_BHTV.shape).copy_(change_BHTV)
-        changes = tuple(_like_projections(*x.shape) for x in saved[:3])
-        gradients = _Gradients(*map(_Rows.of, (change_BHTV, *changes)))
-        library().regard_attention_backward(ctypes.byref(described), ctypes.byref(gradients), threads())
-        return *changes, None, None, None
+        if grad_BHTV.stride(3) != 1 or grad_BHTV.is_neg():
+            grad_BHTV = _like_projections(*grad_BHTV.shape).copy_(grad_BHTV)
+        gradients = tuple(_like_projections(*x.shape) for x in saved[:3])
+        places = _Gradients(*map(_Rows.of, (grad_BHTV, *gradients)))
+        library().regard_attention_backward(ctypes.byref(described), ctypes.byref(places), threads())
+        return *gradients, None, None, None
 
 
 def _like_projections(B: int, H: int, T: int, X: int) -> Tensor:
@@ -144,18 +144,18 @@ def _described(
     value_BGSV: Tensor,
     output_BHTV: Tensor,
     totals_BTH2: Tensor,
-    seen_BS: Tensor | None,
+    allowed_BS: Tensor | None,
 ) -> _Attention:
     (B, H, T, K), (_, G, S, V) = query_BHTK.shape, value_BGSV.shape
     begins: tuple[int | None, int | None] = (None, None)
-    if ctx.sentences is not None:
-        queries, keys = ctx.sentences.queries, ctx.sentences.keys
-        B, begins = len(queries), (queries.begins.data_ptr(), keys.begins.data_ptr())
+    if ctx.sequences is not None:
+        queries, keys = ctx.sequences.queries, ctx.sequences.keys
+        B, begins = len(queries), (queries.cu_seqlens.data_ptr(), keys.cu_seqlens.data_ptr())
     return _Attention(
         *(B, H, G, T, S, K, V),
         ctx.scale,
         ctx.causal,
-        None if seen_BS is None else seen_BS.data_ptr(),
+        None if allowed_BS is None else allowed_BS.data_ptr(),
         *begins,
         *map(_Rows.of, (query_BHTK, key_BGSK, value_BGSV, output_BHTV)),
         totals_BTH2.data_ptr(),
@@ -167,29 +167,29 @@ def _gradients_by_formula(
     query_BHTK: Tensor,
     key_BGSK: Tensor,
     value_BGSV: Tensor,
-    seen_BS: Tensor | None,
-    change_BHTV: Tensor,
+    allowed_BS: Tensor | None,
+    grad_BHTV: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Give the gradients by torch: of changes that no kernel could read, or with gradients of their own."""
+    """Give the gradients by torch: of gradients that no kernel could read, or with gradients of their own."""
     H, G, T, S = query_BHTK.size(1), key_BGSK.size(1), query_BHTK.size(2), key_BGSK.size(2)
     key_BHSK, value_BHSV = repeat_heads(key_BGSK, H), repeat_heads(value_BGSV, H)
-    hidden = torch.zeros(T, S, dtype=torch.bool) if seen_BS is None else ~seen_BS
-    if ctx.sentences is not None:
-        hidden = ~ctx.sentences.dense(T, S)
+    hidden = torch.zeros(T, S, dtype=torch.bool) if allowed_BS is None else ~allowed_BS
+    if ctx.sequences is not None:
+        hidden = ~ctx.sequences.dense(T, S)
     if ctx.causal:
         hidden = hidden | ~torch.ones(T, S, dtype=torch.bool).tril()
     scores_BHTS = (query_BHTK @ key_BHSK.transpose(2, 3) * ctx.scale).masked_fill(hidden, -torch.inf)
     weights_BHTS = scores_BHTS.softmax(-1).masked_fill(hidden, 0.0)  # where nothing is seen, softmax is not a number
-    changes_BHTS = change_BHTV @ value_BHSV.transpose(2, 3)
-    mean_BHT1 = (changes_BHTS * weights_BHTS).sum(-1, keepdim=True)
-    scores_change_BHTS = weights_BHTS * (changes_BHTS - mean_BHT1) * ctx.scale
+    grads_BHTS = grad_BHTV @ value_BHSV.transpose(2, 3)
+    mean_BHT1 = (grads_BHTS * weights_BHTS).sum(-1, keepdim=True)
+    scores_grad_BHTS = weights_BHTS * (grads_BHTS - mean_BHT1) * ctx.scale
 
     def of_groups(x_BHSX: Tensor) -> Tensor:
         B, _, S, X = x_BHSX.shape
         return x_BHSX.reshape(B, G, H // G, S, X).sum(2)
 
     return (
-        scores_change_BHTS @ key_BHSK,
-        of_groups(scores_change_BHTS.transpose(2, 3) @ query_BHTK),
-        of_groups(weights_BHTS.transpose(2, 3) @ change_BHTV),
+        scores_grad_BHTS @ key_BHSK,
+        of_groups(scores_grad_BHTS.transpose(2, 3) @ query_BHTK),
+        of_groups(weights_BHTS.transpose(2, 3) @ grad_BHTV),
     )

@@ -14,11 +14,11 @@ _FEW_ROWS = 64
 """For fewer, packing the weights costs more than is saved."""
 
 
-def float_product(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None, *, relu: bool = False) -> Tensor:
+def sgemm(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None, *, relu: bool = False) -> Tensor:
     """Give xWᵀ + b for x (…, D); with `relu`, what is negative becomes zero. Nothing goes back through it.
 
     >>> x, weight = torch.randn(100, 8), torch.randn(5, 8)
-    >>> torch.allclose(float_product(x, weight), x @ weight.T, atol=1e-5)
+    >>> torch.allclose(sgemm(x, weight), x @ weight.T, atol=1e-5)
     True
     """
     if by_kernel(x, weight_XD, bias_X):
@@ -30,7 +30,7 @@ def float_product(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None, *,
         return y.relu_() if relu else y
 
 
-def gated_product(x: Tensor, weight_XD: Tensor, gate: Tensor) -> Tensor:
+def gated_sgemm(x: Tensor, weight_XD: Tensor, gate: Tensor) -> Tensor:
     """Give xWᵀ where the gate (…, X) is positive, and zero elsewhere: what goes back through a ReLU."""
     if by_kernel(x, weight_XD) and can_compute(gate) and gate.is_contiguous() and has_memory(gate):
         y = _result(x, weight_XD)
@@ -49,7 +49,7 @@ def gated_in_place(y: Tensor, gate: Tensor) -> Tensor:
     return y.masked_fill(gate <= 0, 0.0)  # many directions in one: torch has no such form of that function for them
 
 
-def put_product(x_RD: Tensor, weight_XD: Tensor, to_RX: Tensor, *, add: bool = False) -> None:
+def sgemm_into(x_RD: Tensor, weight_XD: Tensor, to_RX: Tensor, *, add: bool = False) -> None:
     """Put xWᵀ where it is wanted, or add it to what is there."""
     if by_kernel(x_RD, weight_XD) and can_compute(to_RX) and to_RX.is_contiguous():
         assert to_RX.shape == (x_RD.size(0), weight_XD.size(0)), "a place for each result"
@@ -60,10 +60,10 @@ def put_product(x_RD: Tensor, weight_XD: Tensor, to_RX: Tensor, *, add: bool = F
         torch.mm(x_RD, weight_XD.T, out=to_RX)
 
 
-def product_and_sums(x_RD: Tensor, weight_XD: Tensor) -> tuple[Tensor, Tensor]:
+def sgemm_and_sums(x_RD: Tensor, weight_XD: Tensor) -> tuple[Tensor, Tensor]:
     """Give xWᵀ, and the sum of each row of x: where rows are columns in memory, they are read once for both."""
     if not (by_kernel(x_RD, weight_XD) and x_RD.stride(0) == 1):
-        return float_product(x_RD, weight_XD), x_RD.sum(1)
+        return sgemm(x_RD, weight_XD), x_RD.sum(1)
     y_RX, sums_R = _result(x_RD, weight_XD), x_RD.new_empty(x_RD.size(0))
     _multiply(x_RD, weight_XD, y_RX, sums_R=sums_R)
     return y_RX, sums_R
@@ -101,7 +101,7 @@ def _result(x: Tensor, weight_XD: Tensor) -> Tensor:
     return x.new_empty(*x.shape[:-1], weight_XD.size(0))
 
 
-class _FloatProduct(ctypes.Structure):
+class _Sgemm(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in "RDX"),
         ("x", ctypes.c_void_p),
@@ -125,7 +125,7 @@ def _multiply(
     relu: bool = False,
 ) -> None:
     x_RD = x_RD if 1 in x_RD.stride() else x_RD.contiguous()
-    product = _FloatProduct(
+    product = _Sgemm(
         *(*x_RD.shape, weight_XD.size(0)),
         *(x_RD.data_ptr(), *x_RD.stride()),
         *(weight_XD.data_ptr(), *weight_XD.stride()),

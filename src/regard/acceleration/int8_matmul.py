@@ -7,15 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.acceleration.sgemm import as_rows
 from regard.kernels.bindings import can_compute, has_memory, kernels, library, threads
-from regard.ops.float_product import as_rows
 from regard.ops.rng import GOLDEN
 
 _MOST_INPUTS = 1024
 """Inputs that have a scale in common; of more, each part has its own. The kernels have the same number."""
 
 
-class _ByteProduct(ctypes.Structure):
+class _Int8Matmul(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in "RDX"),
         ("x", ctypes.c_void_p),
@@ -23,21 +23,21 @@ class _ByteProduct(ctypes.Structure):
         ("weight", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("output_apart", "input_apart")),
         *((name, ctypes.c_void_p) for name in ("bias", "y")),
-        *((name, ctypes.c_int32) for name in ("rows_by_chance", "weights_by_chance")),
+        *((name, ctypes.c_int32) for name in ("stochastic_rows", "stochastic_weights")),
     )
 
 
 class Rounding(NamedTuple):
-    """Whether rows and weights are rounded by chance, or to the nearest step."""
+    """Whether rows and weights are rounded stochastically, or to the nearest step."""
 
-    rows_by_chance: bool
-    weights_by_chance: bool
-
-
-NEAREST, ROWS_BY_CHANCE, BOTH_BY_CHANCE = Rounding(False, False), Rounding(True, False), Rounding(True, True)
+    stochastic_rows: bool
+    stochastic_weights: bool
 
 
-def byte_product(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, rounding: Rounding) -> Tensor:
+NEAREST, ROWS_STOCHASTIC, BOTH_STOCHASTIC = Rounding(False, False), Rounding(True, False), Rounding(True, True)
+
+
+def int8_matmul(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, rounding: Rounding) -> Tensor:
     """Round x (…, D) and the weights, multiply them, and add the bias as it is."""
     *rows, D = x.shape
     X = weight_XD.size(0)
@@ -50,7 +50,7 @@ def byte_product(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, rounding: 
     x_RD = x_RD if 1 in x_RD.stride() else x_RD.contiguous()
     y = torch.empty(*rows, X, dtype=torch.float32, device="cpu")
     bias = None if bias_X is None else bias_X.contiguous()
-    product = _ByteProduct(
+    product = _Int8Matmul(
         *(x_RD.size(0), D, X),
         *(x_RD.data_ptr(), *x_RD.stride()),
         *(weight_XD.data_ptr(), *weight_XD.stride()),
@@ -64,20 +64,20 @@ def byte_product(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, rounding: 
 def _product_by_formula(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, rounding: Rounding) -> Tensor:
     """Round in the same way by torch, and multiply what is rounded in floats."""
     row_steps, weight_steps = (127, 127) if _has_room_for_all_bits() else (63, 64)
-    x_RD = _rounded(as_rows(x), row_steps, GOLDEN if rounding.rows_by_chance else None)
-    weight_XD = _rounded(weight_XD, weight_steps, _PLASTIC if rounding.weights_by_chance else None)
+    x_RD = _rounded(as_rows(x), row_steps, GOLDEN if rounding.stochastic_rows else None)
+    weight_XD = _rounded(weight_XD, weight_steps, _PLASTIC if rounding.stochastic_weights else None)
     return F.linear(x_RD.view(x.shape), weight_XD, bias_X)
 
 
-def _rounded(rows_RD: Tensor, steps: int, chance: int | None) -> Tensor:
+def _rounded(rows_RD: Tensor, steps: int, stochastic: int | None) -> Tensor:
     parts = []
     for start in range(0, rows_RD.size(1), _MOST_INPUTS):
         part = rows_RD[:, start : start + _MOST_INPUTS]
         largest_R1 = part.abs().amax(1, keepdim=True)
         scales_R1 = largest_R1.clamp_min(1e-30) / steps
         numbers = part * scales_R1.reciprocal()
-        if chance is not None:
-            numbers = (numbers + _chances(largest_R1, part.size(1), chance)).clamp(-steps, steps)
+        if stochastic is not None:
+            numbers = (numbers + _uniform(largest_R1, part.size(1), stochastic)).clamp(-steps, steps)
         parts.append(numbers.round() * scales_R1)
     return torch.cat(parts, dim=1)
 
@@ -91,7 +91,7 @@ _PLASTIC = 0xC13FA9A9
 """How far it is from one chance of a weight to the next, as `GOLDEN` is for rows: the two do not go together."""
 
 
-def _chances(largest_R1: Tensor, D: int, step: int) -> Tensor:
+def _uniform(largest_R1: Tensor, D: int, step: int) -> Tensor:
     """Give numbers from -½ to ½ that go round a circle in even steps, from a start that depends on a row's bits."""
     bits_R1 = largest_R1.float().view(torch.int32).long() & 0x7FFFFF
     for distance, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):

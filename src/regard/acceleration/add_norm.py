@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.acceleration.derivatives import refuse_second_derivatives
+from regard.acceleration.dropout import DropoutStream, kernel_dropout
 from regard.kernels.bindings import LANES, can_compute, has_memory, library, threads
-from regard.ops.derivatives import refuse_second_derivatives
-from regard.ops.dropout import Dropping, cut_from_bytes, dropout, factors_from
+from regard.ops.dropout import dropout_factors, fits_bytes
 from regard.ops.normalization import layer_norm
-from regard.ops.rng import drawn_starts
+from regard.ops.rng import stream_starts
 
 
 def add_and_norm(
@@ -18,6 +19,7 @@ def add_and_norm(
 ) -> Tensor:
     """Give LayerNorm(x + Dropout(y)): x went past a sublayer, y came out of it.
 
+    >>> from regard.ops import layer_norm
     >>> x, y = torch.randn(2, 3, 8), torch.randn(2, 3, 8)
     >>> gamma, beta = torch.ones(8), torch.zeros(8)
     >>> torch.allclose(add_and_norm(x, y, gamma, beta), layer_norm(x + y, gamma, beta), atol=1e-6)
@@ -27,8 +29,8 @@ def add_and_norm(
     no second derivatives.
     """
     if not _can_join(x_BTD, y_BTD, gamma_D, beta_D, eps, rate):
-        return layer_norm(x_BTD + dropout(y_BTD, rate), gamma_D, beta_D, eps=eps)
-    starts_R = drawn_starts(y_BTD) if rate > 0.0 else None
+        return layer_norm(x_BTD + kernel_dropout(y_BTD, rate), gamma_D, beta_D, eps=eps)
+    starts_R = stream_starts(y_BTD) if rate > 0.0 else None
     output: Tensor = _AddNorm.apply(x_BTD, y_BTD, gamma_D, beta_D, starts_R, eps, rate)  # type: ignore[no-untyped-call]
     return output
 
@@ -42,7 +44,7 @@ def _can_join(x_BTD: Tensor, y_BTD: Tensor, gamma_D: Tensor, beta_D: Tensor, eps
         and D % LANES == 0
         and x_BTD.numel() > 0
         and eps > 0.0
-        and cut_from_bytes(rate)
+        and fits_bytes(rate)
         and can_compute(x_BTD, y_BTD, gamma_D, beta_D)
         and all(tensor.is_contiguous() for tensor in (x_BTD, y_BTD, gamma_D, beta_D))
     )
@@ -51,7 +53,7 @@ def _can_join(x_BTD: Tensor, y_BTD: Tensor, gamma_D: Tensor, beta_D: Tensor, eps
 class _Join(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in "BTD"),
-        ("dropping", Dropping),
+        ("dropping", DropoutStream),
         *((name, ctypes.c_void_p) for name in ("x", "y", "sums", "moments", "gamma", "beta")),
         ("eps", ctypes.c_float),
     )
@@ -83,43 +85,43 @@ class _AddNorm(torch.autograd.Function):
         return output_BTD
 
     @staticmethod
-    def backward(ctx: Any, change_BTD: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_BTD: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivatives("add_and_norm", "a model in evaluation mode")
         # Looked at once, and kept until the kernel is done: each look may give copies.
         saved: list[Any] = [None if tensor is None else tensor.contiguous() for tensor in ctx.saved_tensors]
         sums_BTD, _, gamma_D, _ = saved
-        if not has_memory(change_BTD):
-            return *_gradients_by_formula(ctx.rate, change_BTD, *saved), None, None, None
-        change_BTD = change_BTD.resolve_neg().contiguous()
-        changes = tuple(torch.empty_like(x) for x in (sums_BTD, sums_BTD, gamma_D, gamma_D))
-        gradients = _JoinGradients(*(x.data_ptr() for x in (change_BTD, *changes)))
+        if not has_memory(grad_BTD):
+            return *_gradients_by_formula(ctx.rate, grad_BTD, *saved), None, None, None
+        grad_BTD = grad_BTD.resolve_neg().contiguous()
+        gradients_ = tuple(torch.empty_like(x) for x in (sums_BTD, sums_BTD, gamma_D, gamma_D))
+        gradients = _JoinGradients(*(x.data_ptr() for x in (grad_BTD, *gradients_)))
         join = _described(ctx.rate, *saved)
         library().regard_join_backward(ctypes.byref(join), ctypes.byref(gradients), threads())
-        return *changes, None, None, None
+        return *gradients_, None, None, None
 
 
 def _described(rate: float, sums_BTD: Tensor, moments_BT2: Tensor, gamma_D: Tensor, starts_R: Tensor | None) -> _Join:
     D = sums_BTD.size(-1)
     sentences = 1 if starts_R is None else starts_R.size(0)  # in what is dropped: without keys all are one
-    join = _Join(sentences, sums_BTD.numel() // D // sentences, D, Dropping.of(starts_R, sums_BTD.numel(), rate))
+    join = _Join(sentences, sums_BTD.numel() // D // sentences, D, DropoutStream.of(starts_R, sums_BTD.numel(), rate))
     join.sums, join.moments, join.gamma = sums_BTD.data_ptr(), moments_BT2.data_ptr(), gamma_D.data_ptr()
     return join
 
 
 def _gradients_by_formula(
-    rate: float, change_BTD: Tensor, sums_BTD: Tensor, moments_BT2: Tensor, gamma_D: Tensor, starts_R: Tensor | None
+    rate: float, grad_BTD: Tensor, sums_BTD: Tensor, moments_BT2: Tensor, gamma_D: Tensor, starts_R: Tensor | None
 ) -> tuple[Tensor, ...]:
-    """Give the gradients by torch, from changes that have no memory that a kernel could read."""
+    """Give the gradients by torch, from gradients_ that have no memory that a kernel could read."""
     mean_BT1, inverse_BT1 = moments_BT2.unbind(-1)
     normal_BTD = (sums_BTD - mean_BT1[..., None]) * inverse_BT1[..., None]
-    scaled_BTD = change_BTD * gamma_D
+    scaled_BTD = grad_BTD * gamma_D
     along_BT1 = (scaled_BTD * normal_BTD).mean(-1, keepdim=True)
-    sums_change_BTD = (scaled_BTD - scaled_BTD.mean(-1, keepdim=True) - normal_BTD * along_BT1) * inverse_BT1[..., None]
-    factors = 1.0 if starts_R is None else factors_from(starts_R, rate, sums_BTD)
+    sums_grad_BTD = (scaled_BTD - scaled_BTD.mean(-1, keepdim=True) - normal_BTD * along_BT1) * inverse_BT1[..., None]
+    factors = 1.0 if starts_R is None else dropout_factors(starts_R, rate, sums_BTD)
     positions = tuple(range(sums_BTD.dim() - 1))
     return (
-        sums_change_BTD,
-        sums_change_BTD * factors,
-        (change_BTD * normal_BTD).sum(positions),
-        change_BTD.sum(positions),
+        sums_grad_BTD,
+        sums_grad_BTD * factors,
+        (grad_BTD * normal_BTD).sum(positions),
+        grad_BTD.sum(positions),
     )

@@ -1,0 +1,69 @@
+"""The loss of the output projection, fused with its matmul or with a sampled gradient."""
+
+import torch
+from torch import Tensor
+
+from regard.acceleration.fused_loss import linear_cross_entropy
+from regard.acceleration.known import register_replacement
+from regard.acceleration.sampled_loss import sampled_cross_entropy, sampled_r_drop
+from regard.kernels.bindings import is_traced
+from regard.layers import OutputProjection
+
+
+@register_replacement
+class FusedOutputProjection(OutputProjection):
+    """The loss of logits that are never all in memory; a few rows of them stay in the cache."""
+
+    def loss(self, states: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
+        """Return the label-smoothed cross-entropy of labels (…) under states (…, D), summed over them."""
+        if is_traced():
+            return super().loss(states, labels, smoothing=smoothing)
+        states_RD, labels_R = states.flatten(0, -2), labels.flatten()
+        return linear_cross_entropy(states_RD, self.weight, labels_R, bias_W=self.bias, smoothing=smoothing)
+
+
+@register_replacement
+class SampledOutputProjection(OutputProjection):
+    """The same loss with a sampled gradient: unbiased, and a fraction of the work. See `sampled_loss`."""
+
+    int8 = False
+
+    def loss(self, states: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
+        """Return the label-smoothed cross-entropy of labels (…) under states (…, D), summed over them."""
+        if is_traced():
+            return super().loss(states, labels, smoothing=smoothing)
+        return sampled_cross_entropy(
+            states.flatten(0, -2),
+            self.weight,
+            labels.flatten(),
+            bias_W=self.bias,
+            smoothing=smoothing,
+            int8=self._use_int8(states),
+        )
+
+    def r_drop_loss(
+        self, first: Tensor, second: Tensor, labels: Tensor, *, smoothing: float = 0.0, alpha: float = 1.0
+    ) -> Tensor:
+        """Return R-Drop's loss of the states of two passes, summed over the labels (…)."""
+        if is_traced():
+            return super().r_drop_loss(first, second, labels, smoothing=smoothing, alpha=alpha)
+        return sampled_r_drop(
+            first.flatten(0, -2),
+            second.flatten(0, -2),
+            self.weight,
+            labels.flatten(),
+            bias_W=self.bias,
+            smoothing=smoothing,
+            alpha=alpha,
+            int8=self._use_int8(first),
+        )
+
+    def _use_int8(self, states: Tensor) -> bool:
+        return self.int8 and states.dtype == self.weight.dtype == torch.float32
+
+
+@register_replacement
+class Int8SampledOutputProjection(SampledOutputProjection):
+    """The same with logits from an int8 matmul."""
+
+    int8 = True

@@ -1,0 +1,61 @@
+"""Which decoder runs: an accelerated one where every module of the model is known, else the generic one."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from regard.acceleration.known import unknown_module
+from regard.acceleration.packed_decoder import PackedBackend
+from regard.acceleration.packed_linear import Precision
+from regard.decoding import Decoder
+from regard.decoding.shortlist import Shortlist, Words
+from regard.errors import InputError
+from regard.inference.generic_decoder import GenericBackend
+from regard.model import Transformer, TransformerConfig
+
+
+class Backend(Protocol):
+    """A model ready to decode."""
+
+    name: str
+    """What runs, and why if it is not the fastest."""
+    config: TransformerConfig
+    start: int
+    end: int
+    shortlist: Shortlist | None
+    uses_kernels: bool
+
+    @property
+    def longest(self) -> int:
+        """How many tokens a target may have."""
+
+    def new_decoder(
+        self,
+        sources: Sequence[Sequence[int]],
+        beams: int,
+        *,
+        attention: bool = False,
+        words: Sequence[Words] | None = None,
+    ) -> Decoder:
+        """Return a decoder of sources; `words` are those that each may become, or all."""
+
+
+def choose_backend(model: Transformer, precision: Precision = "float", shortlist: Shortlist | None = None) -> Backend:
+    """Return the fastest backend that computes what the model computes.
+
+    >>> import regard
+    >>> model = regard.Transformer(regard.TransformerConfig.preset("tiny", vocab_size=99, bos_id=1, eos_id=2))
+    >>> choose_backend(model).name
+    'packed float32 decoder'
+    >>> handle = model.output.register_forward_hook(lambda module, inputs, logits: -logits)
+    >>> choose_backend(model).name
+    'generic decoder (output has hooks)'
+    """
+    reason = unknown_module(model)
+    device = model.output.weight.device
+    if reason is None and device.type != "cpu":
+        reason = f"the model is on {device}"
+    if reason is None:
+        return PackedBackend(model, precision, shortlist)
+    if precision == "int8":
+        raise InputError(f"int8 decoding is for models whose every module is known: {reason}")
+    return GenericBackend(model, shortlist, reason=reason)

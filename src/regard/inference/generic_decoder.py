@@ -1,0 +1,121 @@
+"""The decoder for any model on any device: it calls the model's own `encode` and `decode`, with its caches."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data import padded
+from regard.decoding.shortlist import Shortlist, Words
+from regard.errors import InputError
+from regard.layers import DecoderCache
+from regard.model import Transformer
+
+
+class GenericBackend:
+    """A model as it is. What is being decoded is in the `GenericDecoder` that it makes."""
+
+    uses_kernels = False
+
+    def __init__(self, model: Transformer, shortlist: Shortlist | None = None, *, reason: str = "") -> None:
+        config = model.config
+        if config.kind == "encoder-only" or config.bos_id is None or config.eos_id is None:
+            raise InputError("the model's config has no decoder, or no bos_id and eos_id; a search needs all of them")
+        self.config, self.model, self.shortlist = config, model, shortlist
+        self.start, self.end = config.bos_id, config.eos_id
+        self.name = f"generic decoder ({reason})" if reason else "generic decoder"
+
+    @property
+    def longest(self) -> int:
+        """How many tokens a target may have: the start takes a position too, and a learned table has an end."""
+        return self.config.max_positions - 1 if self.config.positions == "learned" else 10**9
+
+    def new_decoder(
+        self,
+        sources: Sequence[Sequence[int]],
+        beams: int,
+        *,
+        attention: bool = False,
+        words: Sequence[Words] | None = None,
+    ) -> "GenericDecoder":
+        """Return a decoder of sources; `words` are those that each may become, or all."""
+        return GenericDecoder(self, sources, beams, attention=attention, words=words)
+
+
+class GenericDecoder:
+    """Sentences that are being decoded, N rows each, by `Transformer.decode`."""
+
+    def __init__(
+        self,
+        backend: GenericBackend,
+        sources: Sequence[Sequence[int]],
+        beams: int,
+        *,
+        attention: bool = False,
+        words: Sequence[Words] | None = None,
+    ) -> None:
+        self._backend, self._model, self._sources, self._beams = backend, backend.model, sources, beams
+        self._words, self._numbers = words, list[int]()
+        self._cache: DecoderCache | None = None
+        self._wants_attention = attention
+        self._attention: Tensor | None = None
+
+    def admit(self, numbers: Sequence[int]) -> Tensor:
+        """Encode sentences and take them in, behind those that are there; return the logits of their first token."""
+        model, config = self._model, self._backend.config
+        memory = None
+        if model.encoder is not None:
+            memory = model.encode(self._on_device(padded([self._sources[n] for n in numbers], config.pad_id)))
+        cache = model.start_cache(memory)
+        start_B1 = self._on_device(torch.full((len(numbers), 1), self._backend.start))
+        logits_BW = self._logits(start_B1, cache, numbers, 1)[:, 0]
+        # All beams of a sentence start from the same token: one of them was computed, and is the past of all.
+        cache.expand(self._beams)
+        if self._cache is None or not self._numbers:
+            self._cache = cache
+        else:
+            self._cache.admit(cache)
+        self._numbers += numbers
+        return logits_BW
+
+    def step(self, tokens_BN: Tensor) -> Tensor:
+        """Take the next token of each row in; return the logits (B, N, W) of the one after it."""
+        assert self._cache is not None, "there are sentences to go on with"
+        tokens_R1 = self._on_device(tokens_BN).reshape(-1, 1)
+        return self._logits(tokens_R1, self._cache, self._numbers, self._beams)
+
+    def _logits(self, tokens_R1: Tensor, cache: DecoderCache, numbers: Sequence[int], rows: int) -> Tensor:
+        record: list[Tensor] | None = [] if self._wants_attention else None
+        states_R1D = self._model.decode(tokens_R1, cache=cache, record=record)
+        logits_BNW = self._model.logits(states_R1D)[:, -1].view(len(numbers), rows, -1).cpu()
+        if record:
+            self._attention = record[-1][:, :, -1].mean(1).view(len(numbers), rows, -1).cpu()
+        if self._words is not None:
+            allowed_BW = torch.zeros(len(numbers), logits_BNW.size(-1), dtype=torch.bool)
+            for place, number in enumerate(numbers):
+                allowed_BW[place, torch.from_numpy(self._words[number]).long()] = True
+            logits_BNW = logits_BNW.masked_fill(~allowed_BW[:, None], -torch.inf)
+        return logits_BNW
+
+    def attention(self) -> Tensor:
+        """Return the weights of the last step over the source, the mean of the heads of the last layer: (B, N, S)."""
+        assert self._attention is not None, "attention was not asked for"
+        return self._attention
+
+    def reorder(self, parents_BN: NDArray[np.int64]) -> None:
+        """Let each row go on from another row of its sentence."""
+        assert self._cache is not None, "there are sentences to go on with"
+        first_B1 = np.arange(len(parents_BN))[:, None] * self._beams
+        self._cache.reorder((first_B1 + parents_BN).ravel())
+
+    def keep(self, places: Sequence[int]) -> None:
+        """Keep the sentences at these places, in this order."""
+        assert self._cache is not None, "there are sentences to keep"
+        self._numbers = [self._numbers[place] for place in places]
+        first_B1 = np.array(places, dtype=np.int64)[:, None] * self._beams
+        self._cache.keep((first_B1 + np.arange(self._beams)).ravel())
+
+    def _on_device(self, tokens: Tensor) -> Tensor:
+        return tokens.to(self._model.output.weight.device, non_blocking=True)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from regard.acceleration.subword_dropout import subword_cut
 from regard.data import EncodedCorpus, SubwordDropout, draw_examples, padded, plan_batches
 from regard.data.batching import Indices
 from regard.data.tokenizer import END, PAD, START, Tokenizer
@@ -156,7 +157,11 @@ class Cuts:
         if rate == 0.0:
             return None
         # Two streams: the same draws on both sides would tie their cuts together.
-        return cls(SubwordDropout(source, rate, seed=2 * seed), SubwordDropout(target, rate, seed=2 * seed + 1))
+        cut = subword_cut()
+        return cls(
+            SubwordDropout(source, rate, seed=2 * seed, cut=cut),
+            SubwordDropout(target, rate, seed=2 * seed + 1, cut=cut),
+        )
 
 
 class StepLoader:

@@ -8,6 +8,7 @@ from typing import Any
 
 from regard.errors import ConfigError, DivergedError
 from regard.files import new_directory
+from regard.inference.backends import choose_backend
 from regard.memory import older_objects_left_alone
 from regard.model import Transformer
 from regard.model.directory import (
@@ -95,6 +96,8 @@ class Trainer:
             )
             # A plain copy: what validates is the model as it is read, not as kernels compute it.
             self._judged_model = build(prepared.model)
+            if run.validation.metric != "loss":
+                listener.tell(f"validation decodes with the {choose_backend(self._judged_model).name}")
         self._recent = Recent()
 
     @property

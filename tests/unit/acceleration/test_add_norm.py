@@ -10,11 +10,11 @@ from torch.autograd import forward_ad
 from regard.errors import InputError
 from regard.kernels.bindings import kernels
 from regard.ops import add_and_norm, dropout, layer_norm
-from regard.ops.rng import dropout_keyed_by
+from regard.ops.rng import keyed_dropout
 
 
 def in_doubles(x: Tensor, y: Tensor, gamma: Tensor, beta: Tensor, rate: float, keys: Tensor) -> Tensor:
-    with dropout_keyed_by(keys):
+    with keyed_dropout(keys):
         return layer_norm(x + dropout(y, rate), gamma, beta)
 
 
@@ -30,7 +30,7 @@ def test_it_is_dropout_addition_and_norm(shape: tuple[int, int, int], rate: floa
     x, y, change = (size * torch.randn(B, T, D) for _ in range(3))
     given = [tensor.requires_grad_() for tensor in (x, y, torch.randn(D), torch.randn(D))]
     keys = torch.randint(-(2**63), 2**63 - 1, (B,))
-    with dropout_keyed_by(keys):
+    with keyed_dropout(keys):
         output = add_and_norm(*given, rate=rate)
     gradients = torch.autograd.grad(output, given, change)
     wide = [tensor.detach().double().requires_grad_() for tensor in given]
@@ -41,7 +41,7 @@ def test_it_is_dropout_addition_and_norm(shape: tuple[int, int, int], rate: floa
         assert error <= 2e-5 * right.abs().max().clamp(min=1e-30) * (10 if size < 1 else 1)
 
 
-def test_bits_depend_on_neither_neighbours_nor_threads() -> None:
+def test_bits_depend_on_neither_neighbors_nor_threads() -> None:
     x, y = torch.randn(64, 30, 128), torch.randn(64, 30, 128)
     gamma, beta = torch.randn(128).requires_grad_(), torch.randn(128)
     keys = torch.arange(64)
@@ -50,13 +50,13 @@ def test_bits_depend_on_neither_neighbours_nor_threads() -> None:
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            with dropout_keyed_by(keys):
+            with keyed_dropout(keys):
                 whole = add_and_norm(x, y, gamma, beta, rate=0.3)
             results.append((whole, *torch.autograd.grad(whole.pow(2).sum(), gamma)))
         finally:
             torch.set_num_threads(before)
     assert all(one.equal(other) for one, other in zip(*results, strict=True))
-    with dropout_keyed_by(keys[20:23]):
+    with keyed_dropout(keys[20:23]):
         assert add_and_norm(x[20:23], y[20:23], gamma, beta, rate=0.3).equal(results[0][0][20:23])
 
 
@@ -85,7 +85,7 @@ def test_strides_types_and_many_directions() -> None:
     halves = add_and_norm(x.bfloat16(), y.bfloat16(), gamma.bfloat16(), beta.bfloat16())
     assert halves.dtype == torch.bfloat16
     given = [torch.randn(3, 5, 8, requires_grad=True), y, gamma.requires_grad_(), beta.requires_grad_()]
-    with dropout_keyed_by(torch.arange(3)):
+    with keyed_dropout(torch.arange(3)):
         output = add_and_norm(*given, rate=0.5)
     directions = torch.randn(2, 3, 5, 8)
     many = torch.autograd.grad(output, given, directions, is_grads_batched=True, retain_graph=True)
@@ -107,9 +107,9 @@ def test_what_is_not_a_number_stays_so() -> None:
 
 def test_a_single_row_with_keys_is_no_batch() -> None:
     x, y, gamma, beta = torch.randn(8), torch.randn(8), torch.randn(8), torch.randn(8)
-    with dropout_keyed_by(torch.arange(8)):
+    with keyed_dropout(torch.arange(8)):
         found = add_and_norm(x, y, gamma, beta, rate=0.5)
-    with dropout_keyed_by(torch.arange(8)):
+    with keyed_dropout(torch.arange(8)):
         torch.testing.assert_close(found, layer_norm(x + dropout(y, 0.5), gamma, beta))
 
 

@@ -35,7 +35,7 @@ def test_typical_rows_are_off_by_two_hundredths() -> None:
     assert float((in_bytes(x, weight) - exact).norm() / exact.norm()) < 0.03
 
 
-def test_a_row_does_not_depend_on_its_neighbours() -> None:
+def test_a_row_does_not_depend_on_its_neighbors() -> None:
     x, weight, bias = problem(40, 64, 48, 2)
     loud = torch.cat([x[:1], 1e6 * x[1:]])
     assert in_bytes(loud, weight, bias)[0].equal(in_bytes(x[:1], weight, bias)[0])

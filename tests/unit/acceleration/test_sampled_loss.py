@@ -15,7 +15,7 @@ from regard.ops import drawn_agreement, drawn_cross_entropy, linear_cross_entrop
 from regard.ops import drawn_loss as module
 from regard.ops.drawn_loss import SMALL, drawn_from
 from regard.ops.linear import products_in_bytes
-from regard.ops.rng import dropout_keyed_by, keys_of_positions
+from regard.ops.rng import keyed_dropout, keys_by_position
 
 Gradients = tuple[Tensor, ...]
 Loss = Callable[..., Tensor]
@@ -147,13 +147,13 @@ def test_each_element_is_kept_with_its_own_chance() -> None:
     assert set(kept[:, 6].tolist()) == {3 * SMALL}
 
 
-def test_what_is_drawn_for_a_token_does_not_depend_on_its_neighbours() -> None:
+def test_what_is_drawn_for_a_token_does_not_depend_on_its_neighbors() -> None:
     states, weight, labels = problem(6, 400, 16, 2)
     rows, positions = torch.tensor([0, 0, 0, 1, 1, 2]), torch.tensor([0, 1, 2, 0, 1, 0])
     keys = torch.tensor([11, 12, 13])
 
     def of(chosen: Tensor, keys: Tensor, rows: Tensor) -> Tensor:
-        with dropout_keyed_by(keys), keys_of_positions(rows, positions[chosen]):
+        with keyed_dropout(keys), keys_by_position(rows, positions[chosen]):
             return gradients(drawn_cross_entropy, states[chosen], weight, labels[chosen])[1]
 
     everything = of(torch.arange(6), keys, rows)

@@ -106,8 +106,8 @@ class Training(Config):
     """How many batches go into an update."""
     label_smoothing: Share = 0.1
     softmax_gradient: Annotated[Literal["exact", "sampled"], BeforeValidator(_current_name)] = "exact"
-    """Whether all elements of the gradient for the logits are computed with, or of the small ones a few are drawn, so
-    that they are right on average: faster where the vocabulary is large for the width of the model.
+    """Whether the gradient of the logits is exact, or its small elements are sampled, without bias: faster where the
+    vocabulary is large for the width of the model.
     """
     r_drop: Annotated[float, Field(ge=0.0, le=1e6, strict=True)] = 0.0
     """How much two passes with other units dropped must agree (R-Drop's α); 0 makes one pass only."""
@@ -120,8 +120,8 @@ class Training(Config):
     precision: Literal["float32", "bfloat16", "int8", "float64"] = "float32"
     """Of the matrix products; weights and moments are float32 in any case, but for float64, which is for proofs.
 
-    With int8 the layers multiply bytes, forward and back, and logits are computed from bytes where their gradient is
-    drawn. `regard doctor` says what is faster here.
+    With int8 the linear layers multiply in int8, forward and backward; so are logits whose gradient is sampled.
+    `regard doctor` says what is faster here.
     """
     threads: Annotated[int, Field(ge=1, le=4096, strict=True)] | None = None
     """How many threads a process computes with; as many as torch chooses unless given."""

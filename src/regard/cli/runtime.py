@@ -16,10 +16,11 @@ _runtime_option = partial(typer.Option, rich_help_panel="Runtime")
 
 @dataclass(frozen=True)
 class Runtime:
-    """The threads and the precision that a model computes with."""
+    """The device, the threads and the precision that a model computes with."""
 
     threads: Annotated[int | None, _runtime_option(min=1, help="CPU threads; by default one per core.")] = None
     precision: Annotated[str, _runtime_option(help="auto, float or int8.")] = "auto"
+    device: Annotated[str, _runtime_option(help="cpu, cuda, mps, or auto: a GPU if there is one.")] = "auto"
 
     def load(self, model: str) -> "Pipeline":
         """Load a model directory, or a model of the package by its name."""
@@ -27,7 +28,7 @@ class Runtime:
         from regard.pipelines import load
 
         self.set_threads()
-        return load(model, precision=precision)
+        return load(model, precision=precision, device=self.device)
 
     def set_threads(self) -> None:
         """Have torch use this many threads."""

@@ -149,7 +149,7 @@ def test_what_is_cut_is_said(regard: Shell, model: Path, monkeypatch: pytest.Mon
     ("arguments", "code", "says"),
     [
         (["Tom.", "--to", "fr"], 2, "language 'fr' is not one that this model writes"),
-        (["Tom."], 2, "say which language is wanted"),
+        (["Tom."], 2, "choose one with to="),
         (["Tom.", "--to", "de", "--beam", "0"], 2, "beam is 0"),
         (["Tom.", "--to", "de", "--n-best", "2"], 2, "needs --format tsv or jsonl"),
         (["Tom.", "--to", "de", "--align"], 2, "--align needs --format jsonl"),

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, overload
@@ -12,7 +12,7 @@ import torch
 
 from regard.acceleration.known import fingerprint, unknown_module
 from regard.acceleration.packed_linear import Precision, bytes_are_fast
-from regard.data import Tokenizer, padded
+from regard.data import Tokenizer
 from regard.data.sentences import (
     Piece,
     fitting_pieces,
@@ -31,14 +31,22 @@ from regard.errors import ConfigError, InputError, ModelError
 from regard.files import check_names, read_json
 from regard.inference.backends import choose_backend
 from regard.inference.decode import decode_requests, decode_stream, default_limit
+from regard.inference.forced_decoding import cross_attention, token_log_probabilities
 from regard.inference.word_constraints import PhraseBook
 from regard.model import Transformer, TransformerConfig
 from regard.notebook import table_html
-from regard.tasks.translation import CrossAttention, Part, Translation, Wishes, on_one_line, put_together
+from regard.tasks.translation import (
+    CrossAttention,
+    Part,
+    Translation,
+    Wishes,
+    checked_texts,
+    on_one_line,
+    put_together,
+)
 
 GENERATION = "generation.json"
 _LARGEST_SETTINGS = 1 << 20
-_SCORED = 1024  # tokens at once
 _LONGEST_PIECE = 120  # tokens; longer sentences are cut into pieces
 
 
@@ -183,8 +191,12 @@ class Pipeline:
         what has no words in it stays as it is.
         """
         self._refresh()
-        lines = _strings(texts, "texts")
-        wishes = Wishes(_words(require, "require"), _words(forbid, "forbid"), _strings(prefix, "prefix")[0])
+        lines = checked_texts(texts, "texts")
+        wishes = Wishes(
+            tuple(checked_texts(require, "require")),
+            tuple(checked_texts(forbid, "forbid")),
+            checked_texts(prefix, "prefix")[0],
+        )
         settings = self.with_changes(changes)
         asked = self._phrases.constraints(wishes.require, wishes.forbid)
         cut = [self._pieces(text, whole=wishes.something) for text in lines]
@@ -217,7 +229,7 @@ class Pipeline:
         """Give a translation piece by piece, each as soon as nothing can change it any more."""
         self._refresh()
         settings = self.with_changes(changes)
-        (line,) = _strings([text], "texts")
+        (line,) = checked_texts([text], "texts")
         for piece, space in self._pieces(line, whole=False):
             if piece and self._is_copied(piece, self.encoded(piece, to)):
                 yield on_one_line(piece)
@@ -244,7 +256,7 @@ class Pipeline:
         """
         if isinstance(sources, str) != isinstance(targets, str):
             raise InputError("one of sources and targets is a text and the other is not; both are, or neither")
-        texts, translations = _strings(sources, "sources"), _strings(targets, "targets")
+        texts, translations = checked_texts(sources, "sources"), checked_texts(targets, "targets")
         if len(texts) != len(translations):
             raise InputError(f"{len(texts)} sources cannot be scored with {len(translations)} targets")
         pairs = [
@@ -258,14 +270,8 @@ class Pipeline:
         return scored[0] if isinstance(sources, str) else scored
 
     def token_log_probabilities(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
-        """Give log p of each token of given targets under their sources, and of their end, in token numbers."""
-        order = sorted(range(len(pairs)), key=lambda index: max(map(len, pairs[index])))
-        found: dict[int, list[float]] = {}
-        while order:
-            size = max(1, _SCORED // max(1, *map(len, pairs[order[-1]])))  # by the longest of what is left
-            chosen, order = order[-size:], order[:-size]
-            found.update(zip(chosen, self._log_probabilities([pairs[index] for index in chosen]), strict=True))
-        return [found[index] for index in range(len(pairs))]
+        """Return log p of each token of given targets under their sources, and of their end, in token numbers."""
+        return token_log_probabilities(self.model, pairs)
 
     def decode(self, sources: Sequence[list[int]], **changes: Any) -> list[list[Hypothesis]]:
         """Search for targets of sources in token numbers, with their tags and ends; best first."""
@@ -377,16 +383,14 @@ class Pipeline:
         >>> record.source[0], record.target[-1]
         ('<2en>', '</s>')
         """
-        source, target = _strings([source], "source")[0], _strings([target], "target")[0]
+        source, target = checked_texts([source], "source")[0], checked_texts([target], "target")[0]
         return self._attention(self.encoded(source, to), self.target.encode(target))
 
     def _attention(self, source: list[int], target: list[int]) -> CrossAttention:
-        device = self.model.output.weight.device
-        given = torch.tensor([[self._backend.start, *target]], device=device)
         return CrossAttention(
             [self.source.token(number) for number in source],
             [self.target.token(number) for number in (*target, self._backend.end)],
-            self.model.cross_attention(torch.tensor([source], device=device), given)[:, 0].cpu(),
+            cross_attention(self.model, source, target),
         )
 
     def _streamed(self, piece: str, to: str | None, settings: SearchSettings) -> Iterator[str]:
@@ -403,37 +407,6 @@ class Pipeline:
             text = on_one_line(self.target.decode(settled))
             yield text[len(shown) :]
             shown = text
-
-    @torch.no_grad()
-    def _log_probabilities(self, pairs: list[tuple[list[int], list[int]]]) -> list[list[float]]:
-        start, end, pad = self._backend.start, self._backend.end, self.model.config.pad_id
-        device = self.model.output.weight.device
-        source = padded([source for source, _ in pairs], pad).to(device)
-        given = padded([[start, *target] for _, target in pairs], pad).to(device)
-        labels = padded([[*target, end] for _, target in pairs], pad).to(device)
-        logs_BT = self.model(source, given).log_softmax(-1).gather(2, labels[:, :, None])[:, :, 0].double()
-        return [row[: len(target) + 1] for row, (_, target) in zip(logs_BT.tolist(), pairs, strict=True)]
-
-
-def _strings(texts: str | Iterable[str], name: str) -> list[str]:
-    """Return texts as a list; raise an `InputError` for what is none."""
-    if isinstance(texts, str):
-        texts = [texts]
-    elif isinstance(texts, bytes) or not isinstance(texts, Iterable):
-        raise InputError(f"{name} is a {type(texts).__name__}; a string, or a list of strings, was expected")
-    lines = list(texts)
-    for number, text in enumerate(lines):
-        if not isinstance(text, str):
-            raise InputError(f"{name}[{number}] is a {type(text).__name__}; a string was expected")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(f"a text has half a character (a lone surrogate) at {error.start}") from None
-    return lines
-
-
-def _words(words: Iterable[str], name: str) -> tuple[str, ...]:
-    return tuple(_strings(words, name))
 
 
 def read_settings(path: Path) -> SearchSettings:

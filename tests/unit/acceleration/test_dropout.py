@@ -17,7 +17,9 @@ pytestmark = pytest.mark.skipif(kernels() is None, reason="the kernels were not 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.9])
 @pytest.mark.parametrize("shape", [(6, 5, 8), (6, 5, 7), (6, 3), (6, 50, 300), (1, 100_003)])
 @pytest.mark.parametrize("with_keys", [True, False])
-def test_the_kernel_drops_what_plain_dropout_drops_bit_for_bit(rate: float, shape: tuple[int, ...], with_keys: bool) -> None:
+def test_the_kernel_drops_what_plain_dropout_drops_bit_for_bit(
+    rate: float, shape: tuple[int, ...], with_keys: bool
+) -> None:
     x = torch.randn(shape)
 
     def dropped(layer: Dropout) -> tuple[torch.Tensor, torch.Tensor]:

@@ -38,9 +38,7 @@ def problem(R: int, W: int, D: int, seed: int, dtype: torch.dtype = torch.float3
     return states, weight * 0.3, torch.randint(W, (R,), generator=generator)
 
 
-def exact_cross_entropy(
-    states: Tensor, weight: Tensor, labels: Tensor, bias_W: Tensor | None = None
-) -> Tensor:
+def exact_cross_entropy(states: Tensor, weight: Tensor, labels: Tensor, bias_W: Tensor | None = None) -> Tensor:
     return label_smoothed_cross_entropy(F.linear(states, weight, bias_W), labels, reduction="sum")
 
 
@@ -98,8 +96,7 @@ def test_the_number_of_threads_changes_nothing(sampled: Loss, int8: bool) -> Non
     states, weight, labels = problem(200, 1003, 72, 6)
     loss, results = partial(sampled, int8=int8), []
     for threads in (1, 2, 3):
-        loss = partial(sampled, int8=int8)
-    with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "threads", lambda count=threads: count)
             torch.manual_seed(0)
             results.append(gradients(loss, states, weight, labels, torch.zeros(1003)))

@@ -53,7 +53,14 @@ def test_it_takes_what_training_on_sequences_has_and_leaves_the_rest() -> None:
     assert not taken(x, random_heads(2, 4, 18, 32), random_heads(2, 4, 18, 32), causal=True)
     assert not taken(x.double(), x.double(), x.double())
     assert not taken(x.bfloat16(), x.bfloat16(), x.bfloat16())
-    for other in (random_heads(2, 4, 65, 32), random_heads(2, 4, 17, 12), x.transpose(2, 3), x.to("meta"), x[:0], torch._neg_view(x)):
+    for other in (
+        random_heads(2, 4, 65, 32),
+        random_heads(2, 4, 17, 12),
+        x.transpose(2, 3),
+        x.to("meta"),
+        x[:0],
+        torch._neg_view(x),
+    ):
         assert not taken(other, other, other)
     for other in (x[:1], x[:, :3], random_heads(2, 4, 17, 40)):  # nothing is broadcast, and all of it fits
         assert not taken(x, other, other)
@@ -219,7 +226,11 @@ def test_sequences_behind_one_another_do_not_see_each_other(
     queries = Sequences.of(torch.tensor([t for t, _ in lengths]))
     keys = queries if causal else Sequences.of(torch.tensor([s for _, s in lengths]))
     mask = SameSequence(queries, keys)
-    query, key, value = random_heads(1, G * shared, queries.size, K), random_heads(1, G, keys.size, K), random_heads(1, G, keys.size, V)
+    query, key, value = (
+        random_heads(1, G * shared, queries.size, K),
+        random_heads(1, G, keys.size, K),
+        random_heads(1, G, keys.size, V),
+    )
     if queries.size and keys.size:
         assert are_short(query, key, value, causal, mask)
     output = attention(query, key, value, mask, causal=causal)

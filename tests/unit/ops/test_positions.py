@@ -24,7 +24,9 @@ def sine(x: Decimal) -> Decimal:
 
 
 @given(st.sampled_from([1, 2, 999, 77_777, 99_999, 100_000]), st.sampled_from([1, 2, 3, 8, 9, 512]), st.data())
-def test_exact_but_for_the_rounding_of_the_angle_at_any_position(position: int, d_model: int, data: st.DataObject) -> None:
+def test_exact_but_for_the_rounding_of_the_angle_at_any_position(
+    position: int, d_model: int, data: st.DataObject
+) -> None:
     column = data.draw(st.integers(0, d_model - 1))
     with localcontext(prec=40):
         angle = position / Decimal(10000) ** (Decimal(column // 2 * 2) / d_model)

@@ -25,7 +25,7 @@ class GenericBackend:
             raise InputError("the model's config has no decoder, or no bos_id and eos_id; a search needs all of them")
         self.config, self.model, self.shortlist = config, model, shortlist
         self.start, self.end = config.bos_id, config.eos_id
-        self.device = next(model.parameters()).device
+        self.device = model.device
         self.name = f"generic decoder ({reason})" if reason else "generic decoder"
 
     @property

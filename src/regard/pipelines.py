@@ -10,8 +10,9 @@ from typing import Any, Literal, Self, overload
 
 import torch
 
-from regard.acceleration.known import fingerprint, unknown_module
+from regard.acceleration.known import unknown_module
 from regard.acceleration.packed_linear import Precision, bytes_are_fast
+from regard.acceleration.snapshot import Snapshot
 from regard.data import Tokenizer
 from regard.data.sentences import (
     Piece,
@@ -75,7 +76,7 @@ class Pipeline:
         self.model, self.source, self.target = model.eval(), source, target
         self.settings = SearchSettings() if settings is None else settings
         self._requested, self.shortlist = precision, shortlist
-        self._state: tuple[object, ...] = ()
+        self._snapshot: Snapshot | None = None
         self._refresh()
 
     @classmethod
@@ -131,17 +132,18 @@ class Pipeline:
 
     def _refresh(self) -> None:
         """Choose the decoder again if the model was changed: its modules, its hooks or its weights."""
-        state = fingerprint(self.model)
-        if state == self._state:
+        if self._snapshot is not None and self._snapshot.is_current():
             return
+        self._snapshot = None
         precision = self._requested
         if precision == "auto":
-            weight, known = self.model.output.weight, unknown_module(self.model) is None
-            is_fit = known and weight.dtype == torch.float32 and weight.device.type == "cpu"
+            parameters = self.model.parameters()
+            is_fit = all(weight.is_cpu and weight.dtype == torch.float32 for weight in parameters)
+            is_fit = is_fit and unknown_module(self.model) is None
             precision = "int8" if is_fit and bytes_are_fast() else "float"
         self.precision: Precision = precision
         self._backend = choose_backend(self.model, precision, self.shortlist)
-        self._state = state
+        self._snapshot = Snapshot(self.model)
 
     @property
     def languages(self) -> list[str]:

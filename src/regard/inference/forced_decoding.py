@@ -29,7 +29,7 @@ def token_log_probabilities(model: Transformer, pairs: Sequence[Pair]) -> list[l
 def cross_attention(model: Transformer, source: list[int], target: list[int]) -> Tensor:
     """Return the weights (L, H, T, S) with which a target's tokens, and its end, attend to the source."""
     start, _ = _start_and_end(model)
-    device = model.output.weight.device
+    device = model.device
     source_1S, given_1T = (torch.tensor([tokens], device=device) for tokens in (source, [start, *target]))
     return model.cross_attention(source_1S, given_1T)[:, 0].cpu()
 
@@ -37,7 +37,7 @@ def cross_attention(model: Transformer, source: list[int], target: list[int]) ->
 @torch.no_grad()
 def _log_probabilities(model: Transformer, pairs: list[Pair]) -> list[list[float]]:
     start, end = _start_and_end(model)
-    pad, device = model.config.pad_id, model.output.weight.device
+    pad, device = model.config.pad_id, model.device
     source_BS = padded([source for source, _ in pairs], pad).to(device)
     given_BT = padded([[start, *target] for _, target in pairs], pad).to(device)
     labels_BT = padded([[*target, end] for _, target in pairs], pad).to(device)

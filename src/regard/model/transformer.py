@@ -198,6 +198,11 @@ class Transformer(nn.Module):
         return model.eval()
 
     @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    @property
     def _last_embedding(self) -> Embedding:
         last = self.target_embedding or self.source_embedding
         assert last is not None, "a config has at least one stack"

@@ -26,6 +26,7 @@ from regard.decoding import Constraints, Hypothesis, Request, SearchSettings, Se
 from regard.decoding.phrases import UNREACHABLE
 from regard.decoding.settings import MOST_ROWS
 from regard.decoding.shortlist import SHORTLIST, Shortlist
+from regard.devices import resolve_device
 from regard.errors import ConfigError, InputError, ModelError
 from regard.files import check_names, read_json
 from regard.inference.backends import choose_backend
@@ -75,9 +76,10 @@ class Pipeline:
         path: Path,
         precision: Literal["auto", "float", "int8"] = "auto",
         build: Callable[[TransformerConfig], Transformer] | None = None,
+        device: str = "cpu",
     ) -> Self:
         """Read a model directory with its tokenizers."""
-        model = Transformer.load(path, at_least=torch.float32, build=build)
+        model = Transformer.load(path, at_least=torch.float32, build=build).to(resolve_device(device))
         source, target = load_tokenizers(path)
         settings = read_settings(path / GENERATION) if (path / GENERATION).exists() else SearchSettings()
         shortlist = None
@@ -126,8 +128,9 @@ class Pipeline:
             return
         precision = self._requested
         if precision == "auto":
-            single, known = self.model.output.weight.dtype == torch.float32, unknown_module(self.model) is None
-            precision = "int8" if single and known and bytes_are_fast() else "float"
+            weight, known = self.model.output.weight, unknown_module(self.model) is None
+            is_fit = known and weight.dtype == torch.float32 and weight.device.type == "cpu"
+            precision = "int8" if is_fit and bytes_are_fast() else "float"
         self.precision: Precision = precision
         self._backend = choose_backend(self.model, precision, self.shortlist)
         self._state = state
@@ -144,7 +147,7 @@ class Pipeline:
         for tokenizer in (self.source, self.target):
             digest.update(tokenizer.to_json().encode())
         for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
+            digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
     def check(self, to: str | None, changes: dict[str, Any]) -> None:
@@ -378,11 +381,12 @@ class Pipeline:
         return self._attention(self.encoded(source, to), self.target.encode(target))
 
     def _attention(self, source: list[int], target: list[int]) -> CrossAttention:
-        given = torch.tensor([[self._backend.start, *target]])
+        device = self.model.output.weight.device
+        given = torch.tensor([[self._backend.start, *target]], device=device)
         return CrossAttention(
             [self.source.token(number) for number in source],
             [self.target.token(number) for number in (*target, self._backend.end)],
-            self.model.cross_attention(torch.tensor([source]), given)[:, 0],
+            self.model.cross_attention(torch.tensor([source], device=device), given)[:, 0].cpu(),
         )
 
     def _streamed(self, piece: str, to: str | None, settings: SearchSettings) -> Iterator[str]:
@@ -403,9 +407,10 @@ class Pipeline:
     @torch.no_grad()
     def _log_probabilities(self, pairs: list[tuple[list[int], list[int]]]) -> list[list[float]]:
         start, end, pad = self._backend.start, self._backend.end, self.model.config.pad_id
-        source = padded([source for source, _ in pairs], pad)
-        given = padded([[start, *target] for _, target in pairs], pad)
-        labels = padded([[*target, end] for _, target in pairs], pad)
+        device = self.model.output.weight.device
+        source = padded([source for source, _ in pairs], pad).to(device)
+        given = padded([[start, *target] for _, target in pairs], pad).to(device)
+        labels = padded([[*target, end] for _, target in pairs], pad).to(device)
         logs_BT = self.model(source, given).log_softmax(-1).gather(2, labels[:, :, None])[:, :, 0].double()
         return [row[: len(target) + 1] for row, (_, target) in zip(logs_BT.tolist(), pairs, strict=True)]
 
@@ -451,6 +456,7 @@ def load(
     *,
     precision: Literal["auto", "float", "int8"] = "auto",
     build: Callable[[TransformerConfig], Transformer] | None = None,
+    device: str = "cpu",
 ) -> Pipeline:
     """Load a model, ready to translate: a directory, or the name of one that comes with the package.
 
@@ -459,8 +465,9 @@ def load(
     ['de', 'en']
 
     `precision` is "float" for the weights as they are, "int8" for rounded ones, "auto" for what is faster on this
-    machine. `build` makes the model of a config where it has modules that are not regard's.
+    machine. `build` makes the model of a config where it has modules that are not regard's. `device` is "cpu", "cuda",
+    "mps", or "auto" for a GPU if there is one.
     """
     from regard import models
 
-    return Pipeline.load(models.find(name), precision, build)
+    return Pipeline.load(models.find(name), precision, build, device)

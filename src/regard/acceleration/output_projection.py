@@ -10,18 +10,13 @@ from regard.kernels.bindings import is_traced
 from regard.layers import OutputProjection
 
 
-def _is_plain(projection: OutputProjection) -> bool:
-    """Whether logits are hWᵀ + b and nothing else: no subclass, hook or transform is in the way."""
-    return reference_type(projection) is OutputProjection and not is_traced()
-
-
 @register_replacement
 class FusedOutputProjection(OutputProjection):
     """The loss of logits that are never all in memory; a few rows of them stay in the cache."""
 
     def loss(self, states: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """Return the label-smoothed cross-entropy of labels (…) under states (…, D), summed over them."""
-        if not _is_plain(self):
+        if not _can_fuse(self):
             return super().loss(states, labels, smoothing=smoothing)
         states_RD, labels_R = states.flatten(0, -2), labels.flatten()
         return linear_cross_entropy(states_RD, self.weight, labels_R, bias_W=self.bias, smoothing=smoothing)
@@ -35,7 +30,7 @@ class SampledOutputProjection(OutputProjection):
 
     def loss(self, states: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """Return the label-smoothed cross-entropy of labels (…) under states (…, D), summed over them."""
-        if not _is_plain(self):
+        if not _can_fuse(self):
             return super().loss(states, labels, smoothing=smoothing)
         return sampled_cross_entropy(
             states.flatten(0, -2),
@@ -50,7 +45,7 @@ class SampledOutputProjection(OutputProjection):
         self, first: Tensor, second: Tensor, labels: Tensor, *, smoothing: float = 0.0, alpha: float = 1.0
     ) -> Tensor:
         """Return R-Drop's loss of the states of two passes, summed over the labels (…)."""
-        if not _is_plain(self):
+        if not _can_fuse(self):
             return super().r_drop_loss(first, second, labels, smoothing=smoothing, alpha=alpha)
         return sampled_r_drop(
             first.flatten(0, -2),
@@ -72,3 +67,8 @@ class Int8SampledOutputProjection(SampledOutputProjection):
     """The same with logits from an int8 matmul."""
 
     int8 = True
+
+
+def _can_fuse(output: OutputProjection) -> bool:
+    """Whether the loss may go past `forward`: nothing hooks, changes or traces it."""
+    return not is_traced() and reference_type(output) is OutputProjection

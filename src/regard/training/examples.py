@@ -1,7 +1,7 @@
 """From encoded corpora to the batches of each step, as a pure function of seed, epoch and position."""
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,22 @@ class Batch:
     """The number of each example in the training data."""
     tokens: int
     """How many labels are real."""
+
+    def to(self, device: torch.device) -> "Batch":
+        """Return the batch on a device; from pinned memory the copy does not wait."""
+        if device.type == "cpu":
+            return self
+        return self._mapped(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> "Batch":
+        """Return the batch in memory that a GPU copies from without waiting; the data loader calls this."""
+        return self._mapped(lambda tensor: tensor.pin_memory())
+
+    def _mapped(self, function: Callable[[Tensor], Tensor]) -> "Batch":
+        source_BS, target_BT, labels_BT, examples_B = map(
+            function, (self.source_BS, self.target_BT, self.labels_BT, self.examples_B)
+        )
+        return Batch(source_BS, target_BT, labels_BT, examples_B, self.tokens)
 
     def share(self, rank: int, processes: int) -> "Batch":
         """Give the rows of one of several processes, padded as all of them are."""
@@ -168,10 +184,18 @@ class StepLoader:
     """Gives the batches of each step from any position on, prepared ahead by workers where there are some."""
 
     def __init__(
-        self, examples: Examples, *, budget: int, accumulate: int, seed: int, cuts: Cuts | None = None, workers: int = 0
+        self,
+        examples: Examples,
+        *,
+        budget: int,
+        accumulate: int,
+        seed: int,
+        cuts: Cuts | None = None,
+        workers: int = 0,
+        pinned: bool = False,
     ) -> None:
         self._examples, self._budget, self._accumulate = examples, budget, accumulate
-        self._seed, self._cuts, self._workers = seed, cuts, workers
+        self._seed, self._cuts, self._workers, self._pinned = seed, cuts, workers, pinned
         self._planned: tuple[int, list[list[Indices]]] | None = None
 
     def steps_in(self, epoch: int) -> int:
@@ -187,6 +211,7 @@ class StepLoader:
             steps,
             batch_size=None,
             num_workers=self._workers,
+            pin_memory=self._pinned,
             generator=torch.Generator(),
             worker_init_fn=_leave_signals_to_the_run,
         )

@@ -30,7 +30,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.
 _FREE = {
     "data": {"cache"},
     "schedule": {"cooldown"},
-    "training": {"start_from", "steps", "epochs", "threads", "workers", "report_every", "sharded"},
+    "training": {"start_from", "steps", "epochs", "device", "compile", "threads", "workers", "report_every", "sharded"},
     "checkpoints": {"every", "keep"},
     "validation": {"patience"},
 }

@@ -83,10 +83,14 @@ class Trainer:
             seed=training.seed,
             cuts=cuts,
             workers=training.workers,
+            pinned=processes.device.type == "cuda",
         )
         self.total = total_steps(run, self._loader.steps_in(0))
         self._environment = environment(
-            precision=training.precision, processes=processes.count, sharded=self._learner.sharded
+            precision=training.precision,
+            processes=processes.count,
+            sharded=self._learner.sharded,
+            device=processes.device,
         )
         self._judge: Judge | None = None
         self._judgement: Judgement | None = None
@@ -95,7 +99,7 @@ class Trainer:
                 run.validation, prepared.valid, run.data.valid, prepared.target, budget=training.batch_tokens
             )
             # A plain copy: what validates is the model as it is read, not as kernels compute it.
-            self._judged_model = build(prepared.model)
+            self._judged_model = build(prepared.model).to(processes.device)
             if run.validation.metric != "loss":
                 listener.tell(f"validation decodes with the {choose_backend(self._judged_model).name}")
         self._recent = Recent()

@@ -11,7 +11,7 @@ from torch import Tensor
 from regard import Transformer, TransformerConfig
 from regard.acceleration.packed_decoder import Decoding, Engine
 from regard.acceleration.packed_linear import packed_linear
-from regard.decoding.search import places_left
+from regard.decoding.loop import places_left
 from regard.errors import InputError
 from regard.kernels.bindings import kernels
 from tests.strategies import VOCAB, configs, model_of, tokens

@@ -72,7 +72,7 @@ def test_it_gives_the_reference_for_all_shapes_that_it_takes(
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_padding_neighbours_and_threads_change_no_bit(causal: bool) -> None:
+def test_padding_neighbors_and_threads_change_no_bit(causal: bool) -> None:
     torch.manual_seed(0)
     lengths = torch.tensor([5, 23, 1, 16] * 16)
     query, key, value = (drawn(64, 4, 23, 32) for _ in range(3))

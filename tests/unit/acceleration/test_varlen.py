@@ -14,7 +14,7 @@ from torch import Tensor
 from regard import Transformer, TransformerConfig
 from regard.errors import InputError
 from regard.kernels.bindings import kernels
-from regard.ops.rng import dropout_keyed_by
+from regard.ops.rng import keyed_dropout
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
 
@@ -78,7 +78,7 @@ def test_states_and_gradients_are_those_with_padding(
     direction = torch.randn(int(real.sum()), 32)
     results = []
     for way in (nullcontext, with_padding):
-        with way(), dropout_keyed_by(torch.arange(len(lengths))):
+        with way(), keyed_dropout(torch.arange(len(lengths))):
             states = model.real_states(source, target, real)
         model.zero_grad()
         states.backward(direction)

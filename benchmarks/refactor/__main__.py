@@ -51,7 +51,8 @@ def main() -> None:
             pairs.append((found[arguments.old], found[ROOT]))
         ratios = [new / old for old, new in pairs]
         old, new = (statistics.median(column) for column in zip(*pairs, strict=True))
-        row = f"| {name} | {old:,.1f} | {new:,.1f} | {statistics.median(ratios):.3f} | {min(ratios):.3f} | {max(ratios):.3f} |"
+        spread = f"{statistics.median(ratios):.3f} | {min(ratios):.3f} | {max(ratios):.3f}"
+        row = f"| {name} | {old:,.1f} | {new:,.1f} | {spread} |"
         lines.append(row)
         print(row, flush=True)
     if not arguments.only:

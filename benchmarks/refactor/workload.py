@@ -46,7 +46,7 @@ def train(model: str, settings: str, steps: int) -> float:
         regard.train(run, Path(directory) / "out")
         reports = map(json.loads, (Path(directory) / "out" / "metrics.jsonl").read_text().splitlines())
         speeds = [report["tokens_per_second"] for report in reports if report["kind"] == "steps"]
-    return statistics.median(speeds[2:])
+    return float(statistics.median(speeds[2:]))
 
 
 def translate(precision: str, beam: int, count: int) -> float:
@@ -74,11 +74,12 @@ def one_sentence(beam: int) -> float:
 
 def validate(count: int) -> float:
     """Return sentences a second of what validation decodes with."""
-    try:
-        from regard.inference.decode import decode
-    except ImportError:
-        from regard.pipeline import decode  # type: ignore[import-not-found, no-redef]
+    from importlib import import_module
+    from importlib.util import find_spec
+
     import regard
+
+    decode = import_module("regard.inference.decode" if find_spec("regard.inference") else "regard.pipeline").decode
 
     pipeline = regard.load("de-en", precision="float")
     sources = [pipeline.encoded(text, "en") for text in sentences(count)]

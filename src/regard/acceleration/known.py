@@ -1,5 +1,6 @@
 """What a module computes: the one function that decides whether a module is one of ours, unchanged."""
 
+from collections.abc import Hashable
 from functools import cache
 
 from torch import nn
@@ -104,7 +105,7 @@ def _difference(module: nn.Module) -> str:
 
 
 @cache
-def _methods(cls: type[nn.Module]) -> frozenset[str]:
+def _methods(cls: Hashable) -> frozenset[str]:
     return frozenset(name for name in dir(cls) if callable(getattr(cls, name)))
 
 

@@ -24,6 +24,7 @@ from regard.data.sentences import (
 )
 from regard.data.tokenizer import load_tokenizers
 from regard.decoding import Constraints, Hypothesis, Request, SearchSettings, Settled
+from regard.decoding.constraints import State
 from regard.decoding.phrases import UNREACHABLE
 from regard.decoding.settings import MOST_ROWS
 from regard.decoding.shortlist import SHORTLIST, Shortlist
@@ -197,7 +198,7 @@ class Pipeline:
         wishes = Wishes(
             tuple(checked_texts(require, "require")),
             tuple(checked_texts(forbid, "forbid")),
-            checked_texts(prefix, "prefix")[0],
+            _checked_prefix(prefix),
         )
         settings = self.with_changes(changes)
         asked = self._phrases.constraints(wishes.require, wishes.forbid)
@@ -208,7 +209,7 @@ class Pipeline:
         for line, pieces in enumerate(cut):
             for at, (piece, _) in enumerate(pieces):
                 source = self.encoded(piece, to)
-                if piece and not wishes.something and self._is_copied(piece, source):
+                if piece and not wishes.something and self._is_copied(piece, source) and _allows(asked, source):
                     done[line][at] = [self._copied(piece, source)]
                 elif piece:
                     places.append((line, at))
@@ -299,8 +300,9 @@ class Pipeline:
     def with_changes(self, changes: dict[str, Any]) -> SearchSettings:
         """Give the settings of this model with some of them changed."""
         given = {key: value for key, value in changes.items() if value is not None}
-        if given.get("n_best", 1) > given.get("beam", self.settings.beam) and "beam" not in given:
-            given["beam"] = given["n_best"]
+        wanted = given.get("n_best", 1)
+        if "beam" not in given and isinstance(wanted, int) and wanted > self.settings.beam:
+            given["beam"] = wanted
         settings = SearchSettings(**{**self.settings.model_dump(), **given})
         if settings.shortlist and self.shortlist is None:
             raise InputError("the model has no shortlist; `regard shortlist` makes one")
@@ -334,7 +336,7 @@ class Pipeline:
             return [("", text[:start]), (bare, text[start + len(bare) :])]
         pieces: list[Piece] = []
         for sentence, space in split_sentences(text):
-            for part, gap in split_opaque(sentence) or [("", "")]:
+            for part, gap in split_opaque(sentence, self._alphabet) or [("", "")]:
                 pieces += fitting_pieces(part, fits) if not is_opaque(part) else [(part, "")]
                 pieces[-1] = pieces[-1][0], pieces[-1][1] + gap
             pieces[-1] = pieces[-1][0], pieces[-1][1] + space
@@ -343,6 +345,11 @@ class Pipeline:
     def _is_copied(self, piece: str, source: list[int]) -> bool:
         """Whether there is nothing to translate in a piece."""
         return is_opaque(piece) or not self.source.has_words(source)
+
+    @property
+    def _alphabet(self) -> frozenset[str] | None:
+        """The characters that are translated, where others are copied: with one vocabulary for both sides."""
+        return self.source.alphabet if self.source is self.target and self.source.kind != "words" else None
 
     def _request(
         self, source: Sequence[int], wishes: Wishes, constraints: Constraints | None, settings: SearchSettings
@@ -354,7 +361,9 @@ class Pipeline:
             # What the vocabulary has no piece for is spelled in bytes; it must come through as it is.
             runs = self.source.spelled_in_bytes(source)
             if runs:
-                constraints = self._phrases.constraints((), wishes.forbid, runs)
+                both = self._phrases.constraints((), wishes.forbid, runs)
+                if both is not None and both.distance(both.start) < UNREACHABLE:  # or what is forbidden is more
+                    constraints = both
         needed = len(prefix) + (0 if constraints is None else constraints.distance(constraints.start))
         room = max(self.limit(source), needed + 10, settings.min_length + 10)
         return Request(
@@ -374,7 +383,8 @@ class Pipeline:
         return Part(text, hypothesis, source, attention)
 
     def _copied(self, piece: str, source: list[int]) -> Part:
-        return Part(on_one_line(piece), Hypothesis(self.target.encode(piece), 0.0, 0.0, cut=False), source)
+        written = Hypothesis(self.target.encode(piece), 0.0, 0.0, cut=False)
+        return Part(on_one_line(piece), written, source, copied=True)
 
     def attention(self, source: str, target: str, *, to: str | None = None) -> CrossAttention:
         """Give what each token of a translation looked at while it was written.
@@ -409,6 +419,22 @@ class Pipeline:
             text = on_one_line(self.target.decode(settled))
             yield text[len(shown) :]
             shown = text
+
+
+def _checked_prefix(prefix: str) -> str:
+    if not isinstance(prefix, str):
+        raise InputError(f"prefix is a {type(prefix).__name__}; a string was expected")
+    return checked_texts(prefix, "prefix")[0]
+
+
+def _allows(constraints: Constraints | None, tokens: Sequence[int]) -> bool:
+    """Whether tokens have no forbidden word in them."""
+    if constraints is None:
+        return True
+    state: State | None = constraints.start
+    for token in tokens:
+        state = None if state is None else constraints.after(state, token)
+    return state is not None and not constraints.is_hanging(state)
 
 
 def read_settings(path: Path) -> SearchSettings:

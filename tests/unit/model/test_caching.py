@@ -84,7 +84,9 @@ def test_sentences_with_beams_are_admitted_reordered_and_kept(
             sources = [tokens(1, draw.randint(1, 6), config.source_size)[0] for _ in range(draw.randint(1, 2))]
             prefixes = [[draw.randrange(1, VOCAB) for _ in range(draw.randint(1, 4))] for _ in sources]
             fresh = started(model, sources, prefixes, beams, expand)
-            live += [(source, [list(prefix) for _ in range(beams)]) for source, prefix in zip(sources, prefixes, strict=True)]
+            live += [
+                (source, [list(prefix) for _ in range(beams)]) for source, prefix in zip(sources, prefixes, strict=True)
+            ]
             if cache is None:
                 cache = fresh
             else:

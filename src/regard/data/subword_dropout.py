@@ -16,6 +16,7 @@ import torch
 
 from regard.data.tokenizer import SPACE, Tokenizer
 from regard.errors import InputError
+from regard.kernels import bindings
 from regard.kernels.bindings import kernels, library
 from regard.ops.rng import random_words
 
@@ -91,21 +92,13 @@ def _logs(rate: float) -> tuple[float, float]:
     return math.log(rate) if rate > 0.0 else -math.inf, math.log1p(-rate) if rate < 1.0 else -math.inf
 
 
-class _Cutting(ctypes.Structure):
-    _fields_ = (
-        ("M", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("pairs", "ranks", "whole", "letters", "letter_begins", "kinds")),
-        *((name, ctypes.c_double) for name in ("log_of_leaving", "log_of_making")),
-    )
-
-
 def _cut_by_kernel(table: _MergeTable, rate: float, tokens: _Numbers, start: int) -> list[int]:
     arrays = table.pairs, table.ranks, table.whole, table.letters, table.letter_begins, table.kinds
-    cutting = _Cutting(len(table.pairs), *(array.ctypes.data for array in arrays), *_logs(rate))
+    described = bindings.SubwordDropout(len(table.pairs), *(array.ctypes.data for array in arrays), *_logs(rate))
     tokens = np.ascontiguousarray(tokens)
     out, made = np.empty(table.most_pieces(tokens), dtype=np.int64), ctypes.c_int64()
-    library().regard_cut(
-        ctypes.byref(cutting), tokens.ctypes.data, len(tokens), start, out.ctypes.data, ctypes.byref(made)
+    library().regard_subword_dropout(
+        ctypes.byref(described), tokens.ctypes.data, len(tokens), start, out.ctypes.data, ctypes.byref(made)
     )
     return out[: made.value].tolist()  # type: ignore[no-any-return]
 

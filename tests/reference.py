@@ -1,4 +1,4 @@
-"""Attention written again, as slowly and plainly as possible: the answer that every path is held to."""
+"""Attention by loops, as plainly as possible: the answer that every path is held to."""
 
 import math
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def reference_attention(
+def looped_attention(
     query: Tensor, key: Tensor, value: Tensor, allowed: Tensor, bias: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
     """Loop over sentences, heads and queries; each attends to the keys that it may attend to and to no others.
@@ -28,8 +28,8 @@ def reference_attention(
                     continue
                 row_bias = bias[b, h, t, seen] - bias[b, h, t, seen].max()
                 scores = torch.stack([query[b, h, t].dot(key[b, g, s]) * scale for s in seen]) + row_bias
-                unnormalised = (scores - scores.max().detach()).exp()
-                row = unnormalised / unnormalised.sum()
+                unnormalized = (scores - scores.max().detach()).exp()
+                row = unnormalized / unnormalized.sum()
                 weights[b, h, t, seen] = row
                 outputs[b, h, t] = row @ value[b, g, seen]
     return outputs, weights

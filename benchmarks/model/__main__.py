@@ -18,7 +18,7 @@ def main() -> None:
     }
     kept = {
         name: Contestant(f"{name}, memory kept", ["benchmarks.model.contestant", name], dict(KEEP_MEMORY))
-        for name in ("regard", "regard-drawn", "regard-fast", "torch", "marian")
+        for name in ("regard", "regard-sampled", "regard-fast", "torch", "marian")
     }
     attention = Contestant("attention", ["benchmarks.model.contestant", "attention"], dict(KEEP_MEMORY))
     alternate([*default.values(), *kept.values()], ROUNDS, threads)
@@ -34,8 +34,8 @@ def main() -> None:
         f"hidden layers. {ROUNDS} rounds of fresh processes in turns, each the median of 6 steps. `memory kept`: as in",
         "`regard train`, the allocator of glibc is told to keep its memory, and Python's collector to leave alone what",
         "is older than the steps. Ratios are medians over the rounds (smallest-largest).",
-        "`regard` computes in float32 all that the others do; `regard-drawn` with `softmax_gradient = drawn`, by which",
-        "a few small elements of the gradient of the logits stand for all; `regard-fast` also `precision = int8`.",
+        "`regard` computes in float32 all that the others do; `regard-sampled` has `softmax_gradient = sampled`, which",
+        "samples the small elements of the gradient of the logits; `regard-fast` also has `precision = int8`.",
         "",
         "| model | seconds a step | fastest-slowest round |",
         "| --- | --- | --- |",
@@ -48,8 +48,8 @@ def main() -> None:
         ("{}, both with the default allocator", default["regard"], default),
         ("{}, both with memory kept", kept["regard"], kept),
         ("{} with the default allocator, regard with memory kept", kept["regard"], default),
-        ("{}, and regard-drawn, both with memory kept", kept["regard-drawn"], kept),
-        ("{} with the default allocator, regard-drawn with memory kept", kept["regard-drawn"], default),
+        ("{}, and regard-sampled, both with memory kept", kept["regard-sampled"], kept),
+        ("{} with the default allocator, regard-sampled with memory kept", kept["regard-sampled"], default),
         ("{}, and regard-fast, both with memory kept", kept["regard-fast"], kept),
         ("{} with the default allocator, regard-fast with memory kept", kept["regard-fast"], default),
     ):

@@ -1,6 +1,6 @@
 """One contestant of `make bench-model`: prints the median seconds of a training step, or of attention.
 
-python -m benchmarks.model.contestant regard|regard-drawn|regard-fast|torch|marian
+python -m benchmarks.model.contestant regard|regard-sampled|regard-fast|torch|marian
 python -m benchmarks.model.contestant attention
 """
 
@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -53,23 +53,25 @@ def training_step(name: str) -> Callable[[], None]:
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def _regard(*, drawn: bool = False, in_bytes: bool = False) -> tuple[nn.Module, Loss]:
-    """Take the loss of `regard train`; if asked, with a gradient that is drawn, and with products in bytes."""
+def _regard(
+    *, softmax_gradient: Literal["exact", "sampled"] = "exact", precision: Literal["float32", "int8"] = "float32"
+) -> tuple[nn.Module, Loss]:
+    """Return the model and the loss of `regard train`, as these settings accelerate them."""
     import regard
-    from regard.ops.linear import products_in_bytes
-    from regard.ops.rng import dropout_keyed_by
+    from regard.ops.rng import keyed_dropout
     from regard.training.examples import Batch
     from regard.training.losses import cross_entropy
 
     model = regard.Transformer(
         regard.TransformerConfig.preset("base", vocab_size=SIZE.vocab, d_ff=SIZE.d_ff, dropout=SIZE.dropout, pad_id=PAD)
     )
-    summed = cross_entropy(SMOOTHING, PAD, drawn=drawn)
+    regard.accelerate(model, precision=precision, softmax_gradient=softmax_gradient)
+    summed = cross_entropy(SMOOTHING, PAD)
 
     def loss(source: Tensor, target: Tensor, labels: Tensor) -> Tensor:
         tokens = int((labels != PAD).sum())
         examples = torch.arange(len(source))
-        with dropout_keyed_by(examples), products_in_bytes(in_bytes):
+        with keyed_dropout(examples):
             return summed(model, Batch(source, target, labels, examples, tokens)) / tokens
 
     return model, loss
@@ -101,8 +103,8 @@ def _marian() -> tuple[nn.Module, Loss]:
 
 MODELS: dict[str, Callable[[], tuple[nn.Module, Loss]]] = {
     "regard": _regard,
-    "regard-drawn": partial(_regard, drawn=True),
-    "regard-fast": partial(_regard, drawn=True, in_bytes=True),
+    "regard-sampled": partial(_regard, softmax_gradient="sampled"),
+    "regard-fast": partial(_regard, softmax_gradient="sampled", precision="int8"),
     "torch": _torch,
     "marian": _marian,
 }

@@ -32,7 +32,7 @@ def main() -> None:
         "embeddings. Fresh processes in turns, each peer in an environment of its own. Target tokens a second without",
         "padding: medians of the rounds (slowest-fastest). Ratios say how many times as fast regard is, the median of",
         "the rounds' own: `float32`, as it computes by default, and as its peers do; `fast`, with",
-        '`training.precision = "int8"` and `training.softmax_gradient = "drawn"`. regard tells the allocator to keep',
+        '`training.precision = "int8"` and `training.softmax_gradient = "sampled"`. regard tells the allocator to keep',
         "its memory, and Python's collector to leave alone what is older than the steps; `kept`: the peer is given the",
         f"same settings; `bfloat16`: and autocast too{'' if has_bfloat16() else ' (one round of one batch)'}.",
     ]

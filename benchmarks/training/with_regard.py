@@ -17,7 +17,7 @@ from regard.training.losses import losses_of  # noqa: E402
 from regard.training.processes import Processes  # noqa: E402
 from regard.training.train_step import Learner  # noqa: E402
 
-FAST = {"precision": "int8", "softmax_gradient": "drawn"}
+FAST = {"precision": "int8", "softmax_gradient": "sampled"}
 
 
 def make_step(size: Size) -> Step:

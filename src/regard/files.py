@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 
 from regard.errors import ModelError, NoSpaceError, WriteError, shown
 
-_MOST_VALUES = 1_700_000
+_MOST_VALUES = 1_500_000
 """In one file; Python's objects for them take a few hundred bytes each."""
 _DEEPEST, _MOST_KEYS = 32, 100
 

@@ -3,16 +3,17 @@
 import hashlib
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
 import torch
 
-from regard.acceleration.known import fingerprint, unknown_module
+from regard.acceleration.known import unknown_module
 from regard.acceleration.packed_linear import Precision, bytes_are_fast
-from regard.data import Tokenizer, padded
+from regard.acceleration.snapshot import Snapshot
+from regard.data import Tokenizer
 from regard.data.sentences import (
     Piece,
     fitting_pieces,
@@ -26,18 +27,27 @@ from regard.decoding import Constraints, Hypothesis, Request, SearchSettings, Se
 from regard.decoding.phrases import UNREACHABLE
 from regard.decoding.settings import MOST_ROWS
 from regard.decoding.shortlist import SHORTLIST, Shortlist
+from regard.devices import resolve_device
 from regard.errors import ConfigError, InputError, ModelError
 from regard.files import check_names, read_json
 from regard.inference.backends import choose_backend
 from regard.inference.decode import decode_requests, decode_stream, default_limit
+from regard.inference.forced_decoding import cross_attention, token_log_probabilities
 from regard.inference.word_constraints import PhraseBook
 from regard.model import Transformer, TransformerConfig
 from regard.notebook import table_html
-from regard.tasks.translation import CrossAttention, Part, Translation, Wishes, on_one_line, put_together
+from regard.tasks.translation import (
+    CrossAttention,
+    Part,
+    Translation,
+    Wishes,
+    checked_texts,
+    on_one_line,
+    put_together,
+)
 
 GENERATION = "generation.json"
 _LARGEST_SETTINGS = 1 << 20
-_SCORED = 1024  # tokens at once
 _LONGEST_PIECE = 120  # tokens; longer sentences are cut into pieces
 
 
@@ -66,7 +76,7 @@ class Pipeline:
         self.model, self.source, self.target = model.eval(), source, target
         self.settings = SearchSettings() if settings is None else settings
         self._requested, self.shortlist = precision, shortlist
-        self._state: tuple[object, ...] = ()
+        self._snapshot: Snapshot | None = None
         self._refresh()
 
     @classmethod
@@ -75,9 +85,10 @@ class Pipeline:
         path: Path,
         precision: Literal["auto", "float", "int8"] = "auto",
         build: Callable[[TransformerConfig], Transformer] | None = None,
+        device: str = "cpu",
     ) -> Self:
         """Read a model directory with its tokenizers."""
-        model = Transformer.load(path, at_least=torch.float32, build=build)
+        model = Transformer.load(path, at_least=torch.float32, build=build).to(resolve_device(device))
         source, target = load_tokenizers(path)
         settings = read_settings(path / GENERATION) if (path / GENERATION).exists() else SearchSettings()
         shortlist = None
@@ -121,16 +132,18 @@ class Pipeline:
 
     def _refresh(self) -> None:
         """Choose the decoder again if the model was changed: its modules, its hooks or its weights."""
-        state = fingerprint(self.model)
-        if state == self._state:
+        if self._snapshot is not None and self._snapshot.is_current():
             return
+        self._snapshot = None
         precision = self._requested
         if precision == "auto":
-            single, known = self.model.output.weight.dtype == torch.float32, unknown_module(self.model) is None
-            precision = "int8" if single and known and bytes_are_fast() else "float"
+            parameters = self.model.parameters()
+            is_fit = all(weight.is_cpu and weight.dtype == torch.float32 for weight in parameters)
+            is_fit = is_fit and unknown_module(self.model) is None
+            precision = "int8" if is_fit and bytes_are_fast() else "float"
         self.precision: Precision = precision
         self._backend = choose_backend(self.model, precision, self.shortlist)
-        self._state = state
+        self._snapshot = Snapshot(self.model)
 
     @property
     def languages(self) -> list[str]:
@@ -144,7 +157,7 @@ class Pipeline:
         for tokenizer in (self.source, self.target):
             digest.update(tokenizer.to_json().encode())
         for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
+            digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
     def check(self, to: str | None, changes: dict[str, Any]) -> None:
@@ -180,8 +193,12 @@ class Pipeline:
         what has no words in it stays as it is.
         """
         self._refresh()
-        lines = _strings(texts, "texts")
-        wishes = Wishes(_words(require, "require"), _words(forbid, "forbid"), _strings(prefix, "prefix")[0])
+        lines = checked_texts(texts, "texts")
+        wishes = Wishes(
+            tuple(checked_texts(require, "require")),
+            tuple(checked_texts(forbid, "forbid")),
+            checked_texts(prefix, "prefix")[0],
+        )
         settings = self.with_changes(changes)
         asked = self._phrases.constraints(wishes.require, wishes.forbid)
         cut = [self._pieces(text, whole=wishes.something) for text in lines]
@@ -214,7 +231,7 @@ class Pipeline:
         """Give a translation piece by piece, each as soon as nothing can change it any more."""
         self._refresh()
         settings = self.with_changes(changes)
-        (line,) = _strings([text], "texts")
+        (line,) = checked_texts([text], "texts")
         for piece, space in self._pieces(line, whole=False):
             if piece and self._is_copied(piece, self.encoded(piece, to)):
                 yield on_one_line(piece)
@@ -241,7 +258,7 @@ class Pipeline:
         """
         if isinstance(sources, str) != isinstance(targets, str):
             raise InputError("one of sources and targets is a text and the other is not; both are, or neither")
-        texts, translations = _strings(sources, "sources"), _strings(targets, "targets")
+        texts, translations = checked_texts(sources, "sources"), checked_texts(targets, "targets")
         if len(texts) != len(translations):
             raise InputError(f"{len(texts)} sources cannot be scored with {len(translations)} targets")
         pairs = [
@@ -255,14 +272,8 @@ class Pipeline:
         return scored[0] if isinstance(sources, str) else scored
 
     def token_log_probabilities(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
-        """Give log p of each token of given targets under their sources, and of their end, in token numbers."""
-        order = sorted(range(len(pairs)), key=lambda index: max(map(len, pairs[index])))
-        found: dict[int, list[float]] = {}
-        while order:
-            size = max(1, _SCORED // max(1, *map(len, pairs[order[-1]])))  # by the longest of what is left
-            chosen, order = order[-size:], order[:-size]
-            found.update(zip(chosen, self._log_probabilities([pairs[index] for index in chosen]), strict=True))
-        return [found[index] for index in range(len(pairs))]
+        """Return log p of each token of given targets under their sources, and of their end, in token numbers."""
+        return token_log_probabilities(self.model, pairs)
 
     def decode(self, sources: Sequence[list[int]], **changes: Any) -> list[list[Hypothesis]]:
         """Search for targets of sources in token numbers, with their tags and ends; best first."""
@@ -374,15 +385,14 @@ class Pipeline:
         >>> record.source[0], record.target[-1]
         ('<2en>', '</s>')
         """
-        source, target = _strings([source], "source")[0], _strings([target], "target")[0]
+        source, target = checked_texts([source], "source")[0], checked_texts([target], "target")[0]
         return self._attention(self.encoded(source, to), self.target.encode(target))
 
     def _attention(self, source: list[int], target: list[int]) -> CrossAttention:
-        given = torch.tensor([[self._backend.start, *target]])
         return CrossAttention(
             [self.source.token(number) for number in source],
             [self.target.token(number) for number in (*target, self._backend.end)],
-            self.model.cross_attention(torch.tensor([source]), given)[:, 0],
+            cross_attention(self.model, source, target),
         )
 
     def _streamed(self, piece: str, to: str | None, settings: SearchSettings) -> Iterator[str]:
@@ -399,36 +409,6 @@ class Pipeline:
             text = on_one_line(self.target.decode(settled))
             yield text[len(shown) :]
             shown = text
-
-    @torch.no_grad()
-    def _log_probabilities(self, pairs: list[tuple[list[int], list[int]]]) -> list[list[float]]:
-        start, end, pad = self._backend.start, self._backend.end, self.model.config.pad_id
-        source = padded([source for source, _ in pairs], pad)
-        given = padded([[start, *target] for _, target in pairs], pad)
-        labels = padded([[*target, end] for _, target in pairs], pad)
-        logs_BT = self.model(source, given).log_softmax(-1).gather(2, labels[:, :, None])[:, :, 0].double()
-        return [row[: len(target) + 1] for row, (_, target) in zip(logs_BT.tolist(), pairs, strict=True)]
-
-
-def _strings(texts: str | Iterable[str], name: str) -> list[str]:
-    """Return texts as a list; raise an `InputError` for what is none."""
-    if isinstance(texts, str):
-        texts = [texts]
-    elif isinstance(texts, bytes) or not isinstance(texts, Iterable):
-        raise InputError(f"{name} is a {type(texts).__name__}; a string, or a list of strings, was expected")
-    lines = list(texts)
-    for number, text in enumerate(lines):
-        if not isinstance(text, str):
-            raise InputError(f"{name}[{number}] is a {type(text).__name__}; a string was expected")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(f"a text has half a character (a lone surrogate) at {error.start}") from None
-    return lines
-
-
-def _words(words: Iterable[str], name: str) -> tuple[str, ...]:
-    return tuple(_strings(words, name))
 
 
 def read_settings(path: Path) -> SearchSettings:
@@ -451,6 +431,7 @@ def load(
     *,
     precision: Literal["auto", "float", "int8"] = "auto",
     build: Callable[[TransformerConfig], Transformer] | None = None,
+    device: str = "cpu",
 ) -> Pipeline:
     """Load a model, ready to translate: a directory, or the name of one that comes with the package.
 
@@ -459,8 +440,9 @@ def load(
     ['de', 'en']
 
     `precision` is "float" for the weights as they are, "int8" for rounded ones, "auto" for what is faster on this
-    machine. `build` makes the model of a config where it has modules that are not regard's.
+    machine. `build` makes the model of a config where it has modules that are not regard's. `device` is "cpu", "cuda",
+    "mps", or "auto" for a GPU if there is one.
     """
     from regard import models
 
-    return Pipeline.load(models.find(name), precision, build)
+    return Pipeline.load(models.find(name), precision, build, device)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard.acceleration.packed_decoder import Engine
+from regard.acceleration.packed_decoder import PackedBackend
 from regard.decoding import Request, SearchSettings
 from regard.inference.decode import decode_requests
 from regard.model.convert import from_huggingface
@@ -35,11 +35,11 @@ def test_beams_agree_with_huggingface(beam: int, length_penalty: float) -> None:
     compared = 0
     for seed in range(4):
         theirs = one_that_ends(seed)
-        engine = Engine(from_huggingface(theirs.config.to_dict(), theirs.state_dict()).eval())
+        backend = PackedBackend(from_huggingface(theirs.config.to_dict(), theirs.state_dict()).eval())
         sources = [[*torch.randint(1, VOCAB - 1, (size,)).tolist(), 0] for size in (3, 5, 8, 11)]
         settings = SearchSettings(beam=beam, n_best=beam, length_penalty=length_penalty)
         requests = [Request(limit=LONGEST)] * len(sources)
-        found = decode_requests(engine, sources, requests, settings)
+        found = decode_requests(backend, sources, requests, settings)
         for source, hypotheses in zip(sources, found, strict=True):
             generated = theirs.generate(
                 torch.tensor([source]),

@@ -203,8 +203,8 @@ def write_odd_json(chance: random.Random, directory: Path) -> None:
             text + "}" + " " * 3_000_000,
             "\ufeff" + text + "}",
             "{" + ",".join(["[]"] * 1_000_000),
-            '{"a": [' + ",".join(["[]"] * chance.choice([300_000, 1_690_000, 5_000_000])) + "]}",
-            '{"a": {' + ",".join(f'"{n}":0' for n in range(chance.choice([80_000, 1_690_000]))) + "}}",
+            '{"a": [' + ",".join(["[]"] * chance.choice([300_000, 1_490_000, 5_000_000])) + "]}",
+            '{"a": {' + ",".join(f'"{n}":0' for n in range(chance.choice([80_000, 1_490_000]))) + "}}",
             '{"a": "' + "🐕" * 300_000 + '"}',
         ]
     )

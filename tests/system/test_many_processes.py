@@ -38,13 +38,13 @@ def weights(path: Path) -> dict[str, torch.Tensor]:
 
 
 def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
-    """With what is drawn keyed by the example, this holds with dropout on and gradients drawn.
+    """With what is drawn keyed by the example, this holds with dropout on and sampled gradients.
 
     In float64 there is nothing to hide.
     """
     exact = (
         *("training.precision=float64", "training.report_every=1", "training.steps=50", "training.accumulate=2"),
-        "training.softmax_gradient=drawn",
+        "training.softmax_gradient=sampled",
     )
     whole = train(1, tmp_path, "one", *exact)
     for out, sharded in (("replicated", "false"), ("sharded", "true")):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import regard
-from regard.acceleration.packed_decoder import Decoding
+from regard.acceleration.packed_decoder import PackedBackend, PackedDecoder
 from regard.decoding import Request, SearchSettings, Waiting, search
 from regard.errors import ConfigError, InputError, ModelError
 from regard.pipelines import Pipeline, load
@@ -288,10 +288,10 @@ def test_the_cache_is_not_as_large_as_what_never_comes_together() -> None:
     pipeline = small_pipeline()
     sources = [pipeline.encoded(SENTENCES[0] * 6, "de"), *(pipeline.encoded("it", "de") for _ in range(300))]
     requests = [Request(limit=pipeline.limit(source)) for source in sources]
-    decoding = Decoding(pipeline._engine, sources, 1)
+    decoder = PackedDecoder(PackedBackend(pipeline.model), sources, 1)
     greedy = SearchSettings(beam=1)
     waiting = Waiting(requests, greedy, slots=lambda number: 300 if number else 1)
-    events = search(decoding, waiting, greedy, end=2, never=[0, 1])
+    events = search(decoder, waiting, greedy, end=2, never=[0, 1])
     with torch.no_grad():
         assert len(list(events)) == len(sources)
-    assert decoding._state.past[0].size(1) <= 64
+    assert decoder._state.past[0].size(1) <= 64

@@ -20,7 +20,7 @@ from regard.errors import InputError
 from regard.kernels.bindings import kernels
 from regard.layers import Dropout, FeedForward, MultiHeadAttention, OutputProjection, Residual
 
-Precision = Literal["float64", "float32", "bfloat16", "int8"]
+Precision = Literal["float64", "float32", "bfloat16", "float16", "int8"]
 
 
 @dataclass

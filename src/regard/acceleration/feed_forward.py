@@ -37,13 +37,13 @@ class FusedFeedForward(FeedForward):
     def _can_fuse(self, x_BTD: Tensor) -> bool:
         return (
             self.training
+            and not is_traced()
             and self.activation == "relu"
             and type(self.expand) is type(self.contract)
             and reference_type(self.expand) is reference_type(self.contract) is nn.Linear
             and type(self.dropout) in (Dropout, KernelDropout)
             and reference_type(self.dropout) is Dropout
             and (self.dropout.rate == 0.0 or not self.dropout.training)
-            and not is_traced()
             and not torch.is_autocast_enabled(x_BTD.device.type)
         )
 

@@ -1,5 +1,8 @@
 """What a module computes: the one function that decides whether a module is one of ours, unchanged."""
 
+from collections.abc import Hashable
+from functools import cache
+
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
@@ -60,7 +63,7 @@ def reference_type(module: nn.Module) -> type[nn.Module] | None:
     """Return the plain class that tells what a module computes, or None if it may compute anything else.
 
     It sees through our own replacements and through FSDP's wrapper. A subclass, a hook, a parametrization or a
-    `forward` of the instance's own is something else.
+    `forward`, or any other method, of the instance's own is something else.
 
     >>> from torch import nn
     >>> reference_type(nn.Linear(2, 3)) is nn.Linear
@@ -70,13 +73,13 @@ def reference_type(module: nn.Module) -> type[nn.Module] | None:
     >>> reference_type(layer) is None
     True
     """
-    cls, is_sharded = _without_fsdp(type(module))
+    cls, sharded = _without_fsdp(type(module))
     cls = REFERENCES.get(cls, cls)
-    if cls not in _KNOWN or "forward" in vars(module) or "__call__" in vars(module):
+    if cls not in _KNOWN or not _methods(cls).isdisjoint(vars(module)):
         return None
     if torch_modules._has_any_global_hook():  # type: ignore[no-untyped-call]
         return None
-    return cls if all(is_sharded and _is_fsdp_hook(hook) for hook in _hooks(module)) else None
+    return cls if all(sharded and _is_fsdp_hook(hook) for hook in _hooks(module)) else None
 
 
 def unknown_module(model: nn.Module) -> str | None:
@@ -92,36 +95,23 @@ def unknown_module(model: nn.Module) -> str | None:
     return None
 
 
-def fingerprint(model: nn.Module) -> tuple[object, ...]:
-    """Return what changes whenever modules, their hooks or their parameters do; it takes a tenth of a millisecond.
-
-    >>> from torch import nn
-    >>> layer = nn.Linear(2, 3)
-    >>> before = fingerprint(layer)
-    >>> nn.init.zeros_(layer.bias).sum().item()
-    0.0
-    >>> fingerprint(layer) == before
-    False
-    """
-    found: list[object] = [torch_modules._has_any_global_hook()]  # type: ignore[no-untyped-call]
-    waiting = [model]
-    while waiting:
-        module = waiting.pop()
-        found += (id(module), type(module), len(_hooks(module)), module.__dict__.get("forward"))
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                found += (id(parameter), 0 if parameter.is_inference() else parameter._version)
-        waiting += (child for child in module._modules.values() if child is not None)
-    return tuple(found)
-
-
 def _difference(module: nn.Module) -> str:
     cls, _ = _without_fsdp(type(module))
     if REFERENCES.get(cls, cls) not in _KNOWN:
         return f"is a {cls.__module__}.{cls.__qualname__}"
-    if "forward" in vars(module) or "__call__" in vars(module):
-        return "has a forward of its own"
+    if own := sorted(_methods(cls) & vars(module).keys()):
+        return f"has a {own[0]} of its own"
     return "has hooks"
+
+
+@cache
+def _methods(cls: Hashable) -> frozenset[str]:
+    return frozenset(name for name in dir(cls) if callable(getattr(cls, name)))
+
+
+def is_sharded(module: nn.Module) -> bool:
+    """Whether a module is in FSDP2's wrapper."""
+    return _without_fsdp(type(module))[1]
 
 
 def _without_fsdp(cls: type) -> tuple[type, bool]:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from regard.acceleration.fused_loss import linear_cross_entropy
-from regard.acceleration.known import register_replacement
+from regard.acceleration.known import reference_type, register_replacement
 from regard.acceleration.sampled_loss import sampled_cross_entropy, sampled_r_drop
 from regard.kernels.bindings import is_traced
 from regard.layers import OutputProjection
@@ -16,7 +16,7 @@ class FusedOutputProjection(OutputProjection):
 
     def loss(self, states: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """Return the label-smoothed cross-entropy of labels (…) under states (…, D), summed over them."""
-        if is_traced():
+        if not _can_fuse(self):
             return super().loss(states, labels, smoothing=smoothing)
         states_RD, labels_R = states.flatten(0, -2), labels.flatten()
         return linear_cross_entropy(states_RD, self.weight, labels_R, bias_W=self.bias, smoothing=smoothing)
@@ -30,7 +30,7 @@ class SampledOutputProjection(OutputProjection):
 
     def loss(self, states: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """Return the label-smoothed cross-entropy of labels (…) under states (…, D), summed over them."""
-        if is_traced():
+        if not _can_fuse(self):
             return super().loss(states, labels, smoothing=smoothing)
         return sampled_cross_entropy(
             states.flatten(0, -2),
@@ -45,7 +45,7 @@ class SampledOutputProjection(OutputProjection):
         self, first: Tensor, second: Tensor, labels: Tensor, *, smoothing: float = 0.0, alpha: float = 1.0
     ) -> Tensor:
         """Return R-Drop's loss of the states of two passes, summed over the labels (…)."""
-        if is_traced():
+        if not _can_fuse(self):
             return super().r_drop_loss(first, second, labels, smoothing=smoothing, alpha=alpha)
         return sampled_r_drop(
             first.flatten(0, -2),
@@ -67,3 +67,8 @@ class Int8SampledOutputProjection(SampledOutputProjection):
     """The same with logits from an int8 matmul."""
 
     int8 = True
+
+
+def _can_fuse(output: OutputProjection) -> bool:
+    """Whether the loss may go past `forward`: nothing hooks, changes or traces it."""
+    return not is_traced() and reference_type(output) is OutputProjection

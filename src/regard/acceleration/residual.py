@@ -6,6 +6,7 @@ from torch import Tensor
 
 from regard.acceleration.add_norm import add_and_norm
 from regard.acceleration.known import reference_type, register_replacement
+from regard.kernels.bindings import is_traced
 from regard.layers import Dropout, LayerNorm, Residual
 
 
@@ -18,6 +19,7 @@ class FusedResidual(Residual):
         norm, dropout = self.norm, self.dropout
         if (
             not self.training
+            or is_traced()
             or self.placement != "post"
             or not isinstance(norm, LayerNorm)
             or reference_type(norm) is not LayerNorm

@@ -134,7 +134,7 @@ class _SampledLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
-        return *scaled_gradients(ctx, outer[0], "a drawn loss"), None, None, None, None, None
+        return *scaled_gradients(ctx, outer[0], "a sampled loss"), None, None, None, None, None
 
 
 _Gradients = tuple[Tensor, Tensor, Tensor | None]

@@ -94,7 +94,7 @@ def as_rows(x: Tensor) -> Tensor:
 
 @cache
 def _is_faster() -> bool:
-    return int(library().regard_multiplies_floats()) == 2
+    return int(library().regard_sgemm_support()) == 2
 
 
 def _result(x: Tensor, weight_XD: Tensor) -> Tensor:

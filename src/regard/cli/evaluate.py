@@ -1,18 +1,23 @@
 """`regard evaluate`: how good a model is, on its run's validation data, its test set or files."""
 
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.option_groups import with_option_groups
+from regard.cli.runtime import Runtime
+from regard.cli.search_options import SearchOptions, option_name
 from regard.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from regard.data.evaluation_set import Direction
     from regard.pipelines import Pipeline
 
-_FILES = "On a test set or on files"
+_file_option = partial(typer.Option, rich_help_panel="On a test set or on files")
 
 
 class Metric(StrEnum):
@@ -24,42 +29,47 @@ class Metric(StrEnum):
     loss = "loss"
 
 
+@dataclass(frozen=True)
+class EvaluationSet:
+    """The test set that a model is scored on; without files, the model's own."""
+
+    source: Annotated[Path | None, _file_option(help="Source file; by default own test set.")] = None
+    reference: Annotated[Path | None, _file_option(help="File of reference translations.")] = None
+    to: Annotated[str | None, _file_option(help="Target language; by default all.")] = None
+    bootstrap: Annotated[int | None, _file_option(min=1, help="Samples for the 95 % intervals; 1000.")] = None
+
+
+@with_option_groups
 def evaluate(
-    directory: Annotated[
-        Path | None, typer.Argument(help="The directory of a run, or one of its snapshots with --run.")
-    ] = None,
-    metric: Annotated[Metric | None, typer.Option(help="The run's own unless given.")] = None,
-    beam: Annotated[int | None, typer.Option(help="How wide the search is; the model's own unless given.")] = None,
-    run: Annotated[Path | None, typer.Option(help="The run whose data it is, if the model lies elsewhere.")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="A model directory, or the name of one in the package.", rich_help_panel=_FILES)
-    ] = None,
-    source: Annotated[
-        Path | None,
-        typer.Option(help="A file of sources; the model's own test set unless given.", rich_help_panel=_FILES),
-    ] = None,
-    reference: Annotated[Path | None, typer.Option(help="Their translations.", rich_help_panel=_FILES)] = None,
-    to: Annotated[
-        str | None, typer.Option(help="The target language; of a test set, all unless given.", rich_help_panel=_FILES)
-    ] = None,
-    shortlist: Annotated[
-        bool | None, typer.Option("--shortlist/--all-words", help="Only likely words.", rich_help_panel=_FILES)
-    ] = None,
-    bootstrap: Annotated[
-        int | None, typer.Option(min=1, help="Samples for the 95 % intervals; 1000.", rich_help_panel=_FILES)
-    ] = None,
+    *,
+    directory: Annotated[Path | None, typer.Argument(help="Run directory, or with --run a snapshot of it.")] = None,
+    metric: Annotated[Metric | None, typer.Option(help="Metric; by default that of the run.")] = None,
+    run: Annotated[Path | None, typer.Option(help="Run that has the validation data.")] = None,
+    model: Annotated[str | None, _file_option(help="Model directory or packaged model.")] = None,
+    files: EvaluationSet,
+    search: SearchOptions,
+    runtime: Runtime,
 ) -> None:
-    """Score a model on the validation data of its run, on the test set that it comes with, or on files."""
+    """Score a model on the validation data of its run, on the test set that it comes with, or on files.
+
+    Search and sampling options that are not given are the model's own (generation.json); a run takes --beam only.
+    """
     if model is not None:
         if directory is not None or run is not None or metric is not None:
             raise InputError("--model takes a test set or files; it goes without a run and without a metric")
-        if (source is None) != (reference is None):
+        if (files.source is None) != (files.reference is None):
             raise InputError("--source and --reference go together; without both, the model's own test set is used")
-        _evaluate_model(model, source, reference, to, {"beam": beam, "shortlist": shortlist}, bootstrap or 1000)
-    elif directory is None or any(option is not None for option in (source, reference, to, shortlist, bootstrap)):
+        _evaluate_model(runtime.load(model), model, files, search)
+        return
+    if directory is None or files != EvaluationSet():
         raise InputError("give the directory of a run, or --model with or without --source and --reference")
-    else:
-        _evaluate_run(directory, run or directory, metric, beam)
+    refused = [option_name(name) for name in search if name != "beam"]
+    if runtime.precision != "auto":
+        refused.append("--precision")
+    if refused:
+        raise InputError(f"{refused[0]} needs --model; the evaluation of a run takes --beam only")
+    runtime.set_threads()
+    _evaluate_run(directory, run or directory, metric, search.get("beam"))
 
 
 def _evaluate_run(directory: Path, run: Path, metric: Metric | None, beam: int | None) -> None:
@@ -72,31 +82,23 @@ def _evaluate_run(directory: Path, run: Path, metric: Metric | None, beam: int |
         typer.echo(f"signature {judgement.score.signature}")
 
 
-def _evaluate_model(
-    model: str,
-    source: Path | None,
-    reference: Path | None,
-    to: str | None,
-    changes: dict[str, Any],
-    bootstrap: int,
-) -> None:
+def _evaluate_model(pipeline: "Pipeline", model: str, files: EvaluationSet, search: dict[str, Any]) -> None:
     from regard import models
     from regard.data.evaluation_set import read_test_set
-    from regard.pipelines import load
 
-    pipeline = load(model)
-    if source is not None and reference is not None:
-        pipeline.check(to, changes)
-        directions = [_read_files(source, reference, to)]
+    to = files.to
+    if files.source is not None and files.reference is not None:
+        pipeline.check(to, search)
+        directions = [_read_files(files.source, files.reference, to)]
     else:
         if to is not None:
             pipeline.tag(to)  # refuses a language that the model does not know
-        pipeline.with_changes(changes)
+        pipeline.with_changes(search)
         directions = read_test_set(models.find(model), pipeline.languages, to)
     for number, direction in enumerate(directions):
         if number:
             typer.echo("")
-        _evaluate_direction(pipeline, direction, changes, bootstrap)
+        _evaluate_direction(pipeline, direction, search, files.bootstrap or 1000)
 
 
 def _read_files(source: Path, reference: Path, to: str | None) -> "Direction":
@@ -110,7 +112,7 @@ def _read_files(source: Path, reference: Path, to: str | None) -> "Direction":
     return Direction(None, to, list(zip(read_lines(source), read_lines(reference), strict=True)))
 
 
-def _evaluate_direction(pipeline: "Pipeline", direction: "Direction", changes: dict[str, Any], bootstrap: int) -> None:
+def _evaluate_direction(pipeline: "Pipeline", direction: "Direction", search: dict[str, Any], bootstrap: int) -> None:
     from regard.cli.progress import progress
     from regard.tasks import score
 
@@ -118,7 +120,7 @@ def _evaluate_direction(pipeline: "Pipeline", direction: "Direction", changes: d
     texts: list[str] = []
     with progress(len(sources)) as moved:
         for first in range(0, len(sources), 256):
-            made = pipeline.translate(sources[first : first + 256], to=direction.target, **changes)
+            made = pipeline.translate(sources[first : first + 256], to=direction.target, **search)
             texts += [translation.text for translation in made]
             moved.by(len(made))
     bleu, chrf = (score(name, texts, references, bootstrap=bootstrap) for name in ("bleu", "chrf"))

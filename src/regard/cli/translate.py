@@ -2,12 +2,17 @@
 
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.option_groups import with_option_groups
+from regard.cli.runtime import Runtime
+from regard.cli.search_options import SearchOptions
 from regard.cli.translations import Format, written
 from regard.errors import DataError, InputError
 
@@ -16,147 +21,100 @@ if TYPE_CHECKING:
     from regard.tasks.translation import Translation
 
 _CHUNK = 1000  # lines that are translated together; what a stop can cost
-_SEARCH, _SAMPLING, _JOBS = "How it searches", "Draws at random", "Big jobs"
+_job_option = partial(typer.Option, rich_help_panel="Big jobs")
 
 
-def translate(
-    text: Annotated[list[str] | None, typer.Argument(help="Texts; standard input, line by line, without any.")] = None,
-    model: Annotated[str, typer.Option(help="A model directory, or the name of a model in the package.")] = "de-en",
-    to: Annotated[str | None, typer.Option(help="The language to write, for a model that knows several.")] = None,
-    form: Annotated[Format, typer.Option("--format", help="What a line of output holds.")] = Format.text,
-    align: Annotated[bool, typer.Option("--align", help="With jsonl: what each token looked at.")] = False,
-    picture: Annotated[Path | None, typer.Option(help="Draw what each word of one text looked at.")] = None,
-    stream: Annotated[bool, typer.Option("--stream", help="Show words as soon as they are settled.")] = False,
-    constraint: Annotated[list[str] | None, typer.Option(help="A word that must come. May be repeated.")] = None,
-    forbid: Annotated[list[str] | None, typer.Option(help="A word that must not come. May be repeated.")] = None,
-    prefix: Annotated[str, typer.Option(help="What each translation starts with.")] = "",
-    beam: Annotated[int | None, typer.Option(help="Hypotheses at once.", rich_help_panel=_SEARCH)] = None,
-    n_best: Annotated[int | None, typer.Option(help="Translations of a line.", rich_help_panel=_SEARCH)] = None,
-    length_penalty: Annotated[
-        float | None, typer.Option(help="The higher, the longer.", rich_help_panel=_SEARCH)
-    ] = None,
-    coverage_penalty: Annotated[
-        float | None, typer.Option(help="What source words without attention cost.", rich_help_panel=_SEARCH)
-    ] = None,
-    groups: Annotated[int | None, typer.Option(help="Diverse groups of the beam.", rich_help_panel=_SEARCH)] = None,
-    diversity: Annotated[
-        float | None, typer.Option(help="How much groups keep apart.", rich_help_panel=_SEARCH)
-    ] = None,
-    early_stop: Annotated[
-        bool | None,
-        typer.Option("--early-stop/--full-stop", help="Stop at the likely best.", rich_help_panel=_SEARCH),
-    ] = None,
-    shortlist: Annotated[
-        bool | None,
-        typer.Option("--shortlist/--all-words", help="Only likely words: faster.", rich_help_panel=_SEARCH),
-    ] = None,
-    no_repeat: Annotated[
-        int | None, typer.Option(help="No sequence of so many tokens twice.", rich_help_panel=_SEARCH)
-    ] = None,
-    min_length: Annotated[int | None, typer.Option(help="Tokens at least.", rich_help_panel=_SEARCH)] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw words.", rich_help_panel=_SAMPLING)] = False,
-    temperature: Annotated[float | None, typer.Option(help="Above 1: bolder.", rich_help_panel=_SAMPLING)] = None,
-    top_k: Annotated[int | None, typer.Option(help="From the k likeliest.", rich_help_panel=_SAMPLING)] = None,
-    top_p: Annotated[float | None, typer.Option(help="From this much probability.", rich_help_panel=_SAMPLING)] = None,
-    min_p: Annotated[float | None, typer.Option(help="Relative to the likeliest.", rich_help_panel=_SAMPLING)] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed, the same draws.", rich_help_panel=_SAMPLING)] = None,
-    source: Annotated[
-        Path | None, typer.Option("--input", "-i", help="A file of lines, plain or gzip.", rich_help_panel=_JOBS)
-    ] = None,
+@dataclass(frozen=True)
+class Output:
+    """What is written for a line, and how."""
+
+    form: Annotated[Format, typer.Option("--format", help="Format of a line of output.")] = Format.text
+    align: Annotated[bool, typer.Option("--align", help="Add the alignment (with jsonl).")] = False
+    picture: Annotated[Path | None, typer.Option(help="File for a plot of attention weights.")] = None
+    stream: Annotated[bool, typer.Option("--stream", help="Print words as soon as they are final.")] = False
+
+
+@dataclass(frozen=True)
+class WordConstraints:
+    """Words that must come in each translation, and words that must not."""
+
+    require: Annotated[list[str] | None, typer.Option("--constraint", help="Required phrase (repeatable).")] = None
+    forbid: Annotated[list[str] | None, typer.Option(help="Forbidden phrase (repeatable).")] = None
+    prefix: Annotated[str, typer.Option(help="Start of each translation.")] = ""
+
+    def options(self) -> dict[str, Any]:
+        """Return them as `Pipeline.translate` takes them."""
+        return {"require": self.require or [], "forbid": self.forbid or [], "prefix": self.prefix}
+
+
+@dataclass(frozen=True)
+class FileJob:
+    """A file to translate, into another or to standard output."""
+
+    source: Annotated[Path | None, _job_option("--input", "-i", help="File of lines, plain or gzip.")] = None
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="A file, there once it is whole; gone on with.", rich_help_panel=_JOBS),
-    ] = None,
-    shard: Annotated[
-        str | None, typer.Option(help="i/n: the i-th of n parts of --input.", rich_help_panel=_JOBS)
-    ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="As many as cores, else.", rich_help_panel=_JOBS)] = None,
-    precision: Annotated[str, typer.Option(help="auto, float or int8.", rich_help_panel=_JOBS)] = "auto",
+        Path | None, _job_option("--output", "-o", help="Output file; a job that was stopped is resumed.")
+    ] = None
+    shard: Annotated[str | None, _job_option(help="i/n: the i-th of n parts of --input.")] = None
+
+
+@with_option_groups
+def translate(
+    *,
+    text: Annotated[list[str] | None, typer.Argument(help="Texts; without any, lines of standard input.")] = None,
+    model: Annotated[str, typer.Option(help="Model directory or packaged model.")] = "de-en",
+    to: Annotated[str | None, typer.Option(help="Target language (multilingual models).")] = None,
+    output: Output,
+    words: WordConstraints,
+    search: SearchOptions,
+    job: FileJob,
+    runtime: Runtime,
 ) -> None:
-    """Translate texts. Lines come out in order, one for one, blank for blank."""
-    given: dict[str, Any] = dict(
-        beam=beam,
-        n_best=n_best,
-        length_penalty=length_penalty,
-        coverage_penalty=coverage_penalty,
-        groups=groups,
-        diversity=diversity,
-        early_stop=early_stop,
-        shortlist=shortlist,
-        no_repeat=no_repeat,
-        min_length=min_length,
-        sample=sample or None,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-    )
-    settings = {name: value for name, value in given.items() if value is not None}
-    wishes = {"require": constraint or [], "forbid": forbid or [], "prefix": prefix, "align": align}
-    options = {"to": to, **wishes, **settings}
-    if picture is not None and (text is None or len(text) != 1 or form != Format.text or stream):
-        raise InputError("--picture draws one text, given on the command line")
-    _check_together(text, form, stream, options, source, output, shard)
+    """Translate texts. Lines come out in order, one for one, blank for blank.
+
+    Search and sampling options that are not given are the model's own (generation.json).
+    """
+    _check_output(text, output, words, search, job)
+    _check_job(text, job)
     from regard.memory import keep_memory
 
     keep_memory()
-    from regard.pipelines import load
-
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
-    pipeline = load(model, precision=_precision(precision))
-    pipeline.check(to, settings)
-    if picture is not None:
-        _draw(pipeline, text or [], options, picture)
-    elif stream:
-        _stream(pipeline, text or _input_lines(source), to, settings)
-    elif output is not None or shard is not None or source is not None:
-        assert source is not None
-        _translate_file(pipeline, options, form, source, output, shard or "1/1")
+    pipeline = runtime.load(model)
+    pipeline.check(to, search)
+    options = {"to": to, **words.options(), "align": output.align, **search}
+    if output.picture is not None:
+        _draw(pipeline, text or [], options, output.picture)
+    elif output.stream:
+        _stream(pipeline, text or _input_lines(job.source), to, search)
+    elif job.source is not None:
+        _translate_file(pipeline, options, output.form, job.source, job.output, job.shard or "1/1")
     else:
         at_once = 1 if text is None and sys.stdin.isatty() else _CHUNK
-        _translate_lines(pipeline, options, form, text or _input_lines(None), at_once)
+        _translate_lines(pipeline, options, output.form, text or _input_lines(None), at_once)
 
 
-def _check_together(
-    text: list[str] | None,
-    form: Format,
-    stream: bool,
-    options: dict[str, Any],
-    source: Path | None,
-    output: Path | None,
-    shard: str | None,
+def _check_output(
+    text: list[str] | None, output: Output, words: WordConstraints, search: dict[str, Any], job: FileJob
 ) -> None:
-    """Raise an `InputError` where options do not fit together."""
-    wanted = options.get("n_best", 1)
-    given = set(options)
-    for needed, names in (("sample", ("temperature", "top_k", "top_p", "min_p", "seed")), ("groups", ("diversity",))):
-        for name in names:
-            if name in given and needed not in given:
-                raise InputError(f"--{name.replace('_', '-')} is for --{needed}, which is not asked for")
-    for name in ("beam", "groups", "early_stop"):
-        if name in given and "sample" in given:
-            raise InputError(f"--{name.replace('_', '-')} is for a beam, and --sample draws at random; one of them")
-    if text and source is not None:
-        raise InputError("texts are given and --input too; one of them")
-    if (output is not None or shard is not None) and source is None:
-        raise InputError("--output and --shard are for a file: give --input, or send standard output to a file")
-    if form == Format.text and wanted > 1:
-        raise InputError(f"--n-best {wanted} needs --format tsv or jsonl: in text, a line stands for a line")
-    if options["align"] and form != Format.jsonl:
+    """Raise an `InputError` where what is to be written does not go together."""
+    n_best = search.get("n_best", 1)
+    if output.picture is not None and (not text or len(text) != 1 or output.form != Format.text or output.stream):
+        raise InputError("--picture draws one text, given on the command line")
+    if output.form == Format.text and n_best > 1:
+        raise InputError(f"--n-best {n_best} needs --format tsv or jsonl: in text, a line stands for a line")
+    if output.align and output.form != Format.jsonl:
         raise InputError("--align needs --format jsonl, which has a place for it")
-    shown = options["require"] or options["forbid"] or options["prefix"] or form != Format.text or wanted > 1
-    if stream and (shown or output is not None or shard is not None):
+    shown = any(words.options().values()) or output.form != Format.text
+    if output.stream and (shown or job.output is not None or job.shard is not None):
         raise InputError("--stream shows plain text as it settles: no constraints, formats or --output")
 
 
-def _precision(name: str) -> Any:
-    if name not in ("auto", "float", "int8"):
-        raise InputError(f"precision is {name!r}; it is auto, float or int8")
-    return name
+def _check_job(text: list[str] | None, job: FileJob) -> None:
+    """Raise an `InputError` where files do not go together with each other or with texts."""
+    if text and job.source is not None:
+        raise InputError("texts are given and --input too; one of them")
+    if (job.output is not None or job.shard is not None) and job.source is None:
+        raise InputError("--output and --shard are for a file: give --input, or send standard output to a file")
 
 
 def _input_lines(source: Path | None) -> Iterator[str]:

@@ -4,10 +4,9 @@ Where a merge applies, it is left out with some probability (Provilkov et al. 20
 pieces that the plain cut never makes. The tokenizers library has this too, but its draws cannot be seeded.
 """
 
-import ctypes
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -16,21 +15,20 @@ import torch
 
 from regard.data.tokenizer import SPACE, Tokenizer
 from regard.errors import InputError
-from regard.kernels import bindings
-from regard.kernels.bindings import kernels, library
 from regard.ops.rng import random_words
 
 
 class SubwordDropout:
     """Cuts token sequences of a BPE tokenizer again, with merges dropped at a rate."""
 
-    def __init__(self, tokenizer: Tokenizer, rate: float, *, seed: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, rate: float, *, seed: int, cut: "Cut | None" = None) -> None:
         if tokenizer.kind != "bpe":
             raise InputError(f"subword dropout leaves out merges, and a {tokenizer.kind} tokenizer has none")
         if not 0.0 <= rate <= 1.0:
             raise InputError(f"the rate of subword dropout is {rate}; it must be from 0 to 1")
         self._rate, self._seed = rate, seed
-        self._table = _MergeTable(tokenizer)
+        self._cut = cut_in_python if cut is None else cut
+        self._table = MergeTable(tokenizer)
 
     def cut(self, numbers: Sequence[int], *, epoch: int, example: int) -> list[int]:
         """Cut a sequence again. Tokens that are not made by merges, bytes and special ones, stay as they are."""
@@ -39,17 +37,16 @@ class SubwordDropout:
         if len(strange):
             raise InputError(f"number {strange[0]} is not in the vocabulary of {len(self._table.kinds)}")
         start = hashlib.blake2b(f"{self._seed} {epoch} {example}".encode(), digest_size=8).digest()
-        cut = _cut_by_kernel if kernels() is not None else _cut_by_formula
-        return cut(self._table, self._rate, tokens, int.from_bytes(start, "little", signed=True))
+        return self._cut(self._table, self._rate, tokens, int.from_bytes(start, "little", signed=True))
 
 
-_Numbers = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int64]
 
 _GOES_ON, _BEGINS, _STANDS_ALONE = range(3)
 
 
-class _MergeTable:
-    """What a tokenizer knows, in numbers."""
+class MergeTable:
+    """The merges of a tokenizer, in numbers."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         tokens = tokenizer.tokens
@@ -73,11 +70,12 @@ class _MergeTable:
         rows = sorted((left << 32 | right, *merge) for (left, right), merge in self.merges.items())
         self.pairs, self.ranks, self.whole = np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy()
 
-    def most_pieces(self, tokens: _Numbers) -> int:
+    def most_pieces(self, tokens: Numbers) -> int:
         """Say how many pieces a cut of these tokens can have at most, and then some."""
         return len(tokens) + int((self.letter_begins[tokens + 1] - self.letter_begins[tokens]).sum())
 
     def letters_of(self, number: int) -> list[int]:
+        """Return the letters of a token."""
         first, last = self.letter_begins[number : number + 2]
         return self.letters[first:last].tolist()  # type: ignore[no-any-return]
 
@@ -87,23 +85,17 @@ class _MergeTable:
         return sorted((merge[0], at, merge[1]) for at, merge in places if merge is not None)
 
 
-def _logs(rate: float) -> tuple[float, float]:
-    """Give the logarithms of the chances that a merge is left out, and that it is made."""
+Cut = Callable[[MergeTable, float, Numbers, int], list[int]]
+"""Cuts tokens again with merges dropped at a rate, from the random words that start at a number."""
+
+
+def merge_logs(rate: float) -> tuple[float, float]:
+    """Return the logarithms of the probabilities that a merge is left out, and that it is made."""
     return math.log(rate) if rate > 0.0 else -math.inf, math.log1p(-rate) if rate < 1.0 else -math.inf
 
 
-def _cut_by_kernel(table: _MergeTable, rate: float, tokens: _Numbers, start: int) -> list[int]:
-    arrays = table.pairs, table.ranks, table.whole, table.letters, table.letter_begins, table.kinds
-    described = bindings.SubwordDropout(len(table.pairs), *(array.ctypes.data for array in arrays), *_logs(rate))
-    tokens = np.ascontiguousarray(tokens)
-    out, made = np.empty(table.most_pieces(tokens), dtype=np.int64), ctypes.c_int64()
-    library().regard_subword_dropout(
-        ctypes.byref(described), tokens.ctypes.data, len(tokens), start, out.ctypes.data, ctypes.byref(made)
-    )
-    return out[: made.value].tolist()  # type: ignore[no-any-return]
-
-
-def _cut_by_formula(table: _MergeTable, rate: float, tokens: _Numbers, start: int) -> list[int]:
+def cut_in_python(table: MergeTable, rate: float, tokens: Numbers, start: int) -> list[int]:
+    """Cut tokens again, in Python."""
     draws = _Draws(rate, start, 4 * table.most_pieces(tokens) + 1)
     again: list[int] = []
     word: list[int] = []
@@ -119,7 +111,7 @@ def _cut_by_formula(table: _MergeTable, rate: float, tokens: _Numbers, start: in
     return again + _merged(table, word, draws)
 
 
-def _merged(table: _MergeTable, letters: Sequence[int], draws: "_Draws") -> list[int]:
+def _merged(table: MergeTable, letters: Sequence[int], draws: "_Draws") -> list[int]:
     """Merge letters: at each step the first-learned pair among those that the draw leaves, until it leaves none."""
     pieces = list(letters)
     while merges := table.merges_of(pieces):
@@ -141,7 +133,7 @@ class _Draws:
     def __init__(self, rate: float, start: int, count: int) -> None:
         """Count on so many draws: two for each piece that is merged, or is the last of its word."""
         self._words = iter(random_words(torch.tensor([start]), count)[0].tolist())
-        self._log_of_leaving, self._log_of_making = _logs(rate)
+        self._log_of_leaving, self._log_of_making = merge_logs(rate)
         self._made = self._run(self._log_of_making)
 
     def left_out(self) -> int:

@@ -11,7 +11,15 @@ from typing import Any, Self
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from regard.data.tokenizer_format import BYTES, LONGEST_TOKEN, MOST_SPECIAL, MOST_TOKENS, SPECIAL, read_tokenizer_file
+from regard.data.tokenizer_format import (
+    BYTES,
+    LARGEST_FILE,
+    LONGEST_TOKEN,
+    MOST_SPECIAL,
+    MOST_TOKENS,
+    SPECIAL,
+    read_tokenizer_file,
+)
 from regard.data.tokenizer_format import END as END
 from regard.data.tokenizer_format import PAD as PAD
 from regard.data.tokenizer_format import SPACE as SPACE
@@ -60,7 +68,7 @@ class Tokenizer:
         tags: Sequence[str] = (),
     ) -> Self:
         """Learn a vocabulary from texts. `tags` are further special tokens, such as one for each target language."""
-        special = [*SPECIAL, *tags]
+        special = list(dict.fromkeys([*SPECIAL, *tags]))
         for tag in tags:
             if len(tag) < 2 or tag in _BYTE_SET:
                 raise InputError(
@@ -194,8 +202,14 @@ class Tokenizer:
 
     def save(self, path: Path) -> None:
         """Write `tokenizer.json`, in the format of the tokenizers library."""
+        content = f"{self.to_json()}\n".encode()
+        if len(content) > LARGEST_FILE:
+            raise InputError(
+                f"a tokenizer of {self.vocab_size:,} tokens takes {len(content) / 2**20:,.0f} MB; "
+                f"{path} would be larger than the {LARGEST_FILE >> 20} MB that are read"
+            )
         with replaced_file(path) as beside:
-            beside.write_text(self.to_json() + "\n", encoding="utf-8")
+            beside.write_bytes(content)
 
     def to_json(self) -> str:
         """Write the whole tokenizer out; equal tokenizers give equal text."""

@@ -15,11 +15,11 @@ SPACE = "▁"
 
 TokenizerKind = Literal["bpe", "unigram", "words"]
 
-MOST_TOKENS = 400_000
+MOST_TOKENS = 300_000
 MOST_SPECIAL = 10_000
 LONGEST_TOKEN = 1_000
 """In characters. What a model writes is at most so much longer than the number of its tokens."""
-_LARGEST_FILE = 32 << 20
+LARGEST_FILE = 32 << 20
 
 _KINDS: dict[str, TokenizerKind] = {"BPE": "bpe", "Unigram": "unigram", "WordLevel": "words"}
 _EVERY_TOKENIZER = {"version": "1.0", "truncation": None, "padding": None, "post_processor": None}
@@ -57,7 +57,7 @@ _SPECIAL_TOKEN = {"single_word": False, "lstrip": False, "rstrip": False, "norma
 
 def read_tokenizer_file(path: Path) -> tuple[dict[str, Any], TokenizerKind]:
     """Read `tokenizer.json` and check all of it; return its content and the kind of its model."""
-    content = read_json(path, largest=_LARGEST_FILE)
+    content = read_json(path, largest=LARGEST_FILE)
     try:
         return content, _checked(content)
     except _FormatError as error:

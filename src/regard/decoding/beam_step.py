@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.decoding.beams import DEAD, Beams, Floats, Ints
-from regard.decoding.candidates import best_continuations
+from regard.decoding.candidates import CandidateSelector
 from regard.decoding.phrases import UNREACHABLE
 
 
@@ -47,12 +47,12 @@ class Candidates:
         )
 
 
-def choose_by_beam(beams: Beams, logs_BNW: Tensor, end: int) -> Choice:
+def choose_by_beam(beams: Beams, logs_BNW: Tensor, end: int, selector: CandidateSelector) -> Choice:
     """Take the best continuations of each group; what ends among the best is finished."""
     settings = beams.settings
     B, N, W = logs_BNW.shape
     if N == 1 and all(sentence.request.constraints is None for sentence in beams.sentences):
-        return _choose_the_best(beams, logs_BNW, end)
+        return _choose_the_best(beams, logs_BNW, end, selector)
     M = N // settings.groups
     choice = Choice.nothing(B, N)
     scores_BN = torch.from_numpy(beams.scores_BN)
@@ -60,7 +60,7 @@ def choose_by_beam(beams: Beams, logs_BNW: Tensor, end: int) -> Choice:
         rows = slice(group * M, (group + 1) * M)
         # Twice as many as go on, for each row may end; and words that other groups have chosen may fall behind.
         wanted = 2 * M + group * M * M
-        totals_BK, at_BK = best_continuations(logs_BNW[:, rows], scores_BN[:, rows], wanted)
+        totals_BK, at_BK = selector.best_continuations(logs_BNW[:, rows], scores_BN[:, rows], wanted)
         scores_BK, flat_BK = totals_BK.numpy(), at_BK.numpy()
         candidates = Candidates(group * M + flat_BK // W, flat_BK % W, scores_BK, scores_BK)
         if group > 0:
@@ -73,9 +73,9 @@ def choose_by_beam(beams: Beams, logs_BNW: Tensor, end: int) -> Choice:
     return choice
 
 
-def _choose_the_best(beams: Beams, logs_BNW: Tensor, end: int) -> Choice:
+def _choose_the_best(beams: Beams, logs_BNW: Tensor, end: int, selector: CandidateSelector) -> Choice:
     """Let the one row of each sentence go on with its best word, or end: a beam of one, in fewer steps."""
-    totals_B1, at_B1 = best_continuations(logs_BNW, torch.from_numpy(beams.scores_BN), 1)
+    totals_B1, at_B1 = selector.best_continuations(logs_BNW, torch.from_numpy(beams.scores_BN), 1)
     scores_B1, words_B1 = totals_B1.numpy(), at_B1.numpy()
     ends_B1 = words_B1 == end
     if ends_B1.any():

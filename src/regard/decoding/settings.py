@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from regard.configs import Config
-from regard.decoding.constraints import Constraints
 from regard.errors import InputError
+
+if TYPE_CHECKING:
+    from regard.decoding.constraints import Constraints
 
 Size = Annotated[int, Field(ge=1, le=10_000, strict=True)]
 Count = Annotated[int, Field(ge=0, strict=True)]
@@ -19,7 +21,9 @@ NotNegative = Annotated[float, Field(ge=0.0, le=1e6, allow_inf_nan=False)]
 
 
 class SearchSettings(Config):
-    """How to search. A beam of 1 is greedy."""
+    """How to search. The command line makes an option of each field; its docstring is the help of the option."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     suggestions: ClassVar[Mapping[str, str]] = {
         "num_beams": "beam",
@@ -37,38 +41,38 @@ class SearchSettings(Config):
     }
 
     beam: Size = 5
-    """N: how many hypotheses of a sentence are followed at once."""
+    """Beam size: hypotheses kept at each step; 1 is greedy search."""
     n_best: Size = 1
-    """How many of them are wanted, best first."""
+    """Hypotheses (or samples) returned per sentence, best first."""
     length_penalty: LengthPenalty = 1.0
-    """α: a hypothesis is worth log P / length^α, its end counted. The higher, the longer what is written."""
+    """α in the score log P / length^α; higher values favor longer outputs."""
     early_stop: Annotated[bool, Field(strict=True)] = False
-    """Stop once no row is worth more, as it stands, than what has ended; else once a beam's width has ended."""
+    """Stop when no unfinished hypothesis outscores the finished ones."""
     coverage_penalty: NotNegative = 0.0
-    """β: for each source position, β · log min(1, the attention that it got) is added to a hypothesis' worth."""
+    """β in β · Σ log min(1, attention of a source token), a part of the score."""
     groups: Size = 1
-    """Into how many groups the beam is divided; each keeps away from the words that those before it have chosen."""
+    """Groups of a diverse beam search; the beam is divided evenly."""
     diversity: NotNegative = 0.5
-    """What a word costs for each time that an earlier group has chosen it in this step; scores do not count it."""
+    """Penalty on a token per earlier group that chose it in the same step."""
     shortlist: Annotated[bool, Field(strict=True)] = False
-    """Look only at the words that the model's shortlist has for the source; scores are then among these."""
+    """Compute only the target tokens on the model's shortlist for the source."""
     no_repeat: Count = 0
-    """The length of word sequences (in tokens) that may not come twice; 0 lets all of them."""
+    """Length in tokens of n-grams that may not repeat; 0 allows all."""
     min_length: Count = 0
-    """How many tokens there are at least."""
+    """Minimum number of tokens."""
 
     sample: Annotated[bool, Field(strict=True)] = False
-    """Draw words at random, as likely as the model says; n_best draws are made of each sentence."""
+    """Sample tokens from the model's distribution; no beam search."""
     temperature: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
-    """Below 1 likely words become likelier, above 1 less likely."""
+    """Divides the logits: below 1 sharpens the distribution, above 1 flattens it."""
     top_k: Count = 0
-    """Draw from the k likeliest words; 0: from all."""
+    """Sample from the k most probable tokens; 0 uses all."""
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    """Draw from the fewest likeliest words that have this probability together."""
+    """Sample from the fewest tokens whose probabilities add up to p."""
     min_p: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """Draw from words that have at least this share of the likeliest one's probability."""
+    """Sample from tokens with at least this share of the highest probability."""
     seed: Count = 0
-    """The same seed, sentence and place give the same draw, whatever is drawn beside it."""
+    """Seed for sampling; a sentence's samples do not depend on its batch."""
 
     @property
     def rows(self) -> int:
@@ -93,7 +97,7 @@ class Request:
     """How many tokens it may have, its end not counted."""
     prefix: tuple[int, ...] = ()
     """What it starts with."""
-    constraints: Constraints | None = None
+    constraints: "Constraints | None" = None
     """What must and must not come in it."""
     seed: int = 0
     """Its own part of the seed for draws at random."""

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 
 import torch
 
+from regard.acceleration.candidates import candidate_selector
 from regard.decoding import Event, Finished, Hypothesis, Request, SearchSettings, Waiting, search
 from regard.decoding.beams import TextOf
 from regard.inference.backends import Backend, choose_backend
@@ -143,6 +144,7 @@ class _Decoder:
             end=backend.end,
             never=self._never,
             text_of=self._text_of,
+            selector=candidate_selector(),
             stream=stream,
         )
         while True:

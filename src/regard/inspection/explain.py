@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.ops import Causal, sinusoidal_positions
-from regard.ops.explicit import attention_scores, masked_softmax, weighted_sum
+from regard.ops.attention import attention_scores, masked_softmax
 
 EXAMPLE = torch.tensor([[1, 0, 1, 0], [0, 1, 0, 1], [1, 1, 0, 0]], dtype=torch.float64)  # the third note's X
 LARGEST = 16  # rows or columns; beyond that a wall of numbers explains nothing
@@ -126,7 +126,7 @@ def explain_matrices(
     if not scores.isfinite().all():
         raise InputError(f"the scores, multiplied by {factor:g}, are not finite; smaller numbers are needed")
     weights = masked_softmax(scores, allowed)
-    output = weighted_sum(weights, V[None, None])
+    output = weights @ V[None, None]
     steps.append(
         Step("scores", f"Q × Kᵀ {scaling}", "how well each query meets each key", "(T, T)", scores[0, 0], True)
     )

@@ -219,7 +219,7 @@ _VALUES: dict[str, tuple[Any, list[Any]]] = {
     "regard_best_level": (_int, []),
     "regard_level": (_int, []),
     "regard_packed_size": (_int64, [_int64, _int64]),
-    "regard_multiplies_floats": (_int, []),
+    "regard_sgemm_support": (_int, []),
 }
 """Functions that return a value."""
 

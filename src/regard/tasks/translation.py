@@ -1,5 +1,6 @@
 """What is asked of a translation, and what comes of it: pieces of a text, put together again."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -7,6 +8,7 @@ from torch import Tensor
 from regard.data import Tokenizer
 from regard.data.sentences import Piece
 from regard.decoding import Hypothesis
+from regard.errors import InputError
 from regard.notebook import heat_map_html, ranking_html
 
 _BREAKS = dict.fromkeys(map(ord, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
@@ -144,3 +146,20 @@ def _ranked(
         source_tokens=None if alignment is None else source_tokens,
         untranslated=tuple(untranslated),
     )
+
+
+def checked_texts(texts: str | Iterable[str], name: str) -> list[str]:
+    """Return texts as a list; raise an `InputError` for what is none."""
+    if isinstance(texts, str):
+        texts = [texts]
+    elif isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise InputError(f"{name} is a {type(texts).__name__}; a string, or a list of strings, was expected")
+    lines = list(texts)
+    for number, text in enumerate(lines):
+        if not isinstance(text, str):
+            raise InputError(f"{name}[{number}] is a {type(text).__name__}; a string was expected")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"a text has half a character (a lone surrogate) at {error.start}") from None
+    return lines

@@ -17,7 +17,7 @@ def cpu_name() -> str:
     return names[0] if names else platform.machine()
 
 
-def environment(*, precision: str, processes: int, sharded: bool) -> dict[str, Any]:
+def environment(*, precision: str, processes: int, sharded: bool, device: torch.device) -> dict[str, Any]:
     """Name all that bit-identical results depend on beside the run itself."""
     return {
         "torch": str(torch.__version__),
@@ -26,7 +26,12 @@ def environment(*, precision: str, processes: int, sharded: bool) -> dict[str, A
         "precision": precision,
         "processes": processes,
         "sharded": sharded,
+        **({} if device.type == "cpu" else {"device": _device_name(device)}),
     }
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -1,7 +1,7 @@
 """From encoded corpora to the batches of each step, as a pure function of seed, epoch and position."""
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from regard.acceleration.subword_dropout import subword_cut
 from regard.data import EncodedCorpus, SubwordDropout, draw_examples, padded, plan_batches
 from regard.data.batching import Indices
 from regard.data.tokenizer import END, PAD, START, Tokenizer
@@ -30,6 +31,22 @@ class Batch:
     """The number of each example in the training data."""
     tokens: int
     """How many labels are real."""
+
+    def to(self, device: torch.device) -> "Batch":
+        """Return the batch on a device; from pinned memory the copy does not wait."""
+        if device.type == "cpu":
+            return self
+        return self._mapped(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> "Batch":
+        """Return the batch in memory that a GPU copies from without waiting; the data loader calls this."""
+        return self._mapped(lambda tensor: tensor.pin_memory())
+
+    def _mapped(self, function: Callable[[Tensor], Tensor]) -> "Batch":
+        source_BS, target_BT, labels_BT, examples_B = map(
+            function, (self.source_BS, self.target_BT, self.labels_BT, self.examples_B)
+        )
+        return Batch(source_BS, target_BT, labels_BT, examples_B, self.tokens)
 
     def share(self, rank: int, processes: int) -> "Batch":
         """Give the rows of one of several processes, padded as all of them are."""
@@ -156,17 +173,29 @@ class Cuts:
         if rate == 0.0:
             return None
         # Two streams: the same draws on both sides would tie their cuts together.
-        return cls(SubwordDropout(source, rate, seed=2 * seed), SubwordDropout(target, rate, seed=2 * seed + 1))
+        cut = subword_cut()
+        return cls(
+            SubwordDropout(source, rate, seed=2 * seed, cut=cut),
+            SubwordDropout(target, rate, seed=2 * seed + 1, cut=cut),
+        )
 
 
 class StepLoader:
     """Gives the batches of each step from any position on, prepared ahead by workers where there are some."""
 
     def __init__(
-        self, examples: Examples, *, budget: int, accumulate: int, seed: int, cuts: Cuts | None = None, workers: int = 0
+        self,
+        examples: Examples,
+        *,
+        budget: int,
+        accumulate: int,
+        seed: int,
+        cuts: Cuts | None = None,
+        workers: int = 0,
+        pinned: bool = False,
     ) -> None:
         self._examples, self._budget, self._accumulate = examples, budget, accumulate
-        self._seed, self._cuts, self._workers = seed, cuts, workers
+        self._seed, self._cuts, self._workers, self._pinned = seed, cuts, workers, pinned
         self._planned: tuple[int, list[list[Indices]]] | None = None
 
     def steps_in(self, epoch: int) -> int:
@@ -182,6 +211,7 @@ class StepLoader:
             steps,
             batch_size=None,
             num_workers=self._workers,
+            pin_memory=self._pinned,
             generator=torch.Generator(),
             worker_init_fn=_leave_signals_to_the_run,
         )

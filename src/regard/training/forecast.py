@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from regard.devices import resolve_device
 from regard.training.examples import Batch, Position, StepLoader
 from regard.training.losses import losses_of
 from regard.training.preparation import prepare
@@ -51,7 +52,7 @@ def forecast(run: Run) -> Forecast:
     training = run.training
     if training.threads is not None:
         torch.set_num_threads(training.threads)
-    learner = Learner(run, prepared.model, Processes(), losses_of(training))
+    learner = Learner(run, prepared.model, Processes(resolve_device(training.device)), losses_of(training))
     loader = StepLoader(prepared.train, budget=training.batch_tokens, accumulate=1, seed=training.seed)
     batches = [batch for _, (batch,) in islice(loader.steps_from(Position()), 200)]
     batches.sort(key=_size)

@@ -9,13 +9,17 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
+from regard.devices import resolve_device
+
 _PATIENCE = timedelta(hours=6)  # how long processes wait for one that encodes a corpus or validates
 
 
 class Processes:
     """The processes of a run. torchrun starts many and tells each by its environment; otherwise there is one."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device | None = None) -> None:
+        """Join the other processes, if there are any, to train on a device."""
+        self.device = resolve_device("cpu") if device is None else device
         self.count = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0")) if self.count > 1 else 0
         if self.count > 1 and not dist.is_initialized():
@@ -23,7 +27,11 @@ class Processes:
             # torchrun keeps its store when it starts processes again; without a prefix for each attempt they would
             # find the addresses of those that were lost, and wait for them.
             store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-            dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.count, timeout=_PATIENCE)
+            if self.device.type == "cuda":
+                self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+                torch.cuda.set_device(self.device)
+            backend = "nccl" if self.device.type == "cuda" else "gloo"
+            dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.count, timeout=_PATIENCE)
 
     @property
     def first(self) -> bool:
@@ -39,7 +47,7 @@ class Processes:
         """Add each number up over all processes."""
         if self.count == 1:
             return list(numbers)
-        tensor = torch.tensor(numbers, dtype=torch.float64)
+        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.device)
         dist.all_reduce(tensor)
         return [float(number) for number in tensor]
 
@@ -61,7 +69,7 @@ class Processes:
 
     def lost(self, error: RuntimeError) -> bool:
         """Say whether an error is that of a connection to another process, rather than of a computation."""
-        return isinstance(error, dist.DistError) or "gloo" in str(error).lower()
+        return isinstance(error, dist.DistError) or any(name in str(error).lower() for name in ("gloo", "nccl"))
 
     def leave(self) -> None:
         """Part in peace, so that no process reports the others as lost."""

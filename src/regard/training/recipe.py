@@ -12,6 +12,7 @@ from regard.configs import Config
 from regard.data import AnyCorpus
 from regard.data.tokenizer import TokenizerKind
 from regard.decoding.settings import MOST_ROWS, LengthPenalty
+from regard.devices import DeviceName
 from regard.errors import ConfigError, DataError, InputError
 from regard.model import TransformerConfig
 from regard.model.config import Count, Flag, Rate, Size, Width
@@ -23,8 +24,8 @@ NotNegative = Annotated[float, Field(ge=0.0, strict=True)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0, strict=True)]
 
 
-def _current_name(value: object) -> object:
-    """Take a sampled gradient by the name that it had in the first run files."""
+def current_softmax_gradient(value: object) -> object:
+    """Return a setting of `softmax_gradient` by its present name: the first run files called "sampled" "drawn"."""
     return "sampled" if value == "drawn" else value
 
 
@@ -105,9 +106,9 @@ class Training(Config):
     accumulate: Size = 1
     """How many batches go into an update."""
     label_smoothing: Share = 0.1
-    softmax_gradient: Annotated[Literal["exact", "sampled"], BeforeValidator(_current_name)] = "exact"
-    """Whether all elements of the gradient for the logits are computed with, or of the small ones a few are drawn, so
-    that they are right on average: faster where the vocabulary is large for the width of the model.
+    softmax_gradient: Annotated[Literal["exact", "sampled"], BeforeValidator(current_softmax_gradient)] = "exact"
+    """Whether all elements of the gradient for the logits are used, or the small ones are sampled, so that the gradient
+    is unbiased: faster where the vocabulary is large for the width of the model.
     """
     r_drop: Annotated[float, Field(ge=0.0, le=1e6, strict=True)] = 0.0
     """How much two passes with other units dropped must agree (R-Drop's α); 0 makes one pass only."""
@@ -117,12 +118,16 @@ class Training(Config):
     """How many merges of a BPE tokenizer are left out, drawn anew in each epoch."""
     dropout_rise: Count = 0
     """Over how many steps the rates of dropout rise from nothing: what little a model knows at first needs none."""
-    precision: Literal["float32", "bfloat16", "int8", "float64"] = "float32"
+    precision: Literal["float32", "bfloat16", "float16", "int8", "float64"] = "float32"
     """Of the matrix products; weights and moments are float32 in any case, but for float64, which is for proofs.
 
-    With int8 the layers multiply bytes, forward and back, and logits are computed from bytes where their gradient is
-    drawn. `regard doctor` says what is faster here.
+    With int8, which is for CPUs, linear layers round what they multiply, forward and backward, and logits come from an
+    int8 matmul where their gradient is sampled. `regard doctor` says what is faster here.
     """
+    device: DeviceName = "auto"
+    """Where the model trains: a GPU if there is one ("auto"), or the device of this name."""
+    compile: Flag = False
+    """Whether the model is compiled by `torch.compile`, for GPUs; kernels of the package are then not used."""
     threads: Annotated[int, Field(ge=1, le=4096, strict=True)] | None = None
     """How many threads a process computes with; as many as torch chooses unless given."""
     workers: Count = 0

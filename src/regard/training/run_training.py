@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from regard.devices import resolve_device
 from regard.errors import LostProcessError, StoppedError
 from regard.kernels.bindings import kernels
 from regard.memory import allocator
@@ -56,7 +57,7 @@ def train(
     directory = Path(out)
     if run.training.threads is not None:
         torch.set_num_threads(run.training.threads)
-    processes = Processes()
+    processes = Processes(resolve_device(run.training.device))
     listener = listener if processes.first else Silent()
     try:
         with stop_on_signals() as stop, _run_directory(directory, run, processes, listener):

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from regard.acceleration.accelerate import accelerate
-from regard.errors import ModelError
+from regard.errors import ConfigError, ModelError
 from regard.layers import Dropout, MultiHeadAttention
 from regard.model import Transformer, TransformerConfig
+from regard.model.directory import foreign_modules
 from regard.ops.rng import keyed_dropout, mixed
 from regard.training.checkpoints import Tensors
 from regard.training.examples import Batch
@@ -36,14 +37,22 @@ class Learner:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(run.training.seed)
             self.model = build(config).train()
+        self.foreign_modules = foreign_modules(self.model)
+        """As `build` made them: sharding gives modules classes of torch's."""
         if run.training.precision == "float64":
             self.model.double()
-        self.acceleration = accelerate(
-            self.model, precision=run.training.precision, softmax_gradient=run.training.softmax_gradient
-        )
+        self.device = processes.device
+        self.model.to(self.device)
+        if self.device.type == "cpu" and not run.training.compile:
+            accelerate(self.model, precision=run.training.precision, softmax_gradient=run.training.softmax_gradient)
+        elif run.training.precision == "int8":
+            raise ConfigError("training.precision is int8, which is for CPUs without compile; bfloat16 is for GPUs")
+        self._scaler = torch.amp.GradScaler(self.device.type, enabled=run.training.precision == "float16")
         self._rates = _dropout_rates(self.model)
         self._sharded = run.training.sharded and processes.count > 1
         self._objective: nn.Module = _Objective(self.model)
+        if run.training.compile:
+            self._objective.compile(dynamic=True)
         if self._sharded:
             _shard(self.model, self._objective)
         elif processes.count > 1:
@@ -74,20 +83,24 @@ class Learner:
         total = 0.0
         for number, batch in enumerate(batches, 1):
             share = batch.share(self._processes.rank, self._processes.count)
-            with self._communicating(last=number == len(batches)), keyed_dropout(self._keys(step, share)):
+            keys = keyed_dropout(self._keys(step, share)) if self.device.type == "cpu" else contextlib.nullcontext()
+            share = share.to(self.device)
+            with self._communicating(last=number == len(batches)), keys:
                 with self._products():
                     loss = self._objective(share, self._loss_at(step))
                 # Processes average their gradients; the sum is wanted.
-                (loss * (self._processes.count / tokens)).backward()
+                self._scaler.scale(loss * (self._processes.count / tokens)).backward()
             total += float(loss.detach())
         (total,) = self._processes.summed(total)
+        self._scaler.unscale_(self._optimizer)
         return total / tokens, self._clipped_norm()
 
     def step(self, learning_rate: float, number: int) -> None:
         """Move the weights, and the running average after them."""
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
-        self._optimizer.step()
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
         if self.running is not None and self._decay is not None:
             # A mean of few steps forgets quickly, or it would remember the random start for long.
             decay = min(self._decay, (1 + number) / (10 + number))
@@ -138,7 +151,7 @@ class Learner:
                     for key, value in found.items()
                 }
             if found:
-                self._optimizer.state[parameter] = found
+                self._optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in found.items()}
 
     def _drop(self, step: int) -> None:
         """Set the rates of dropout for a step, while they rise."""
@@ -149,7 +162,9 @@ class Learner:
 
     def _seed(self, step: int) -> None:
         """Make every generator a function of the seed and the step: there is nothing to restore when a run resumes."""
-        seed = int(mixed(torch.tensor([self._settings.seed * 1_000_003 + step]))) % 2**32
+        # On a GPU dropout has no keys: each process draws for its own rows.
+        rank = 0 if self.device.type == "cpu" else self._processes.rank
+        seed = int(mixed(torch.tensor([self._settings.seed * 1_000_003 + step + (rank << 40)]))) % 2**32
         torch.manual_seed(seed)
         np.random.seed(seed)
         random.seed(seed)
@@ -162,8 +177,9 @@ class Learner:
     @contextlib.contextmanager
     def _products(self) -> Iterator[None]:
         """Multiply in the precision of the run; what is computed here goes back in it, too."""
-        device = self.model.output.weight.device.type
-        with torch.autocast(device, torch.bfloat16, enabled=self._settings.precision == "bfloat16"):
+        device = self.device.type
+        half = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(self._settings.precision)
+        with torch.autocast(device, half or torch.bfloat16, enabled=half is not None):
             yield
 
     def _communicating(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from regard.errors import ConfigError, DivergedError
 from regard.files import new_directory
+from regard.inference.backends import choose_backend
 from regard.memory import older_objects_left_alone
 from regard.model import Transformer
 from regard.model.directory import (
@@ -15,7 +16,6 @@ from regard.model.directory import (
     SNAPSHOTS,
     SavedModel,
     check_build,
-    foreign_modules,
     load_tensors,
     read_model_directory,
     write_model_directory,
@@ -73,7 +73,7 @@ class Trainer:
         loss_at = losses_of(training) if loss is None else lambda step: loss
         self._build = build
         self._learner = Learner(run, prepared.model, processes, loss_at, build)
-        self._modules = foreign_modules(self._learner.model)
+        self._modules = self._learner.foreign_modules
         cuts = Cuts.of(prepared.source, prepared.target, training.subword_dropout, seed=training.seed)
         self._loader = StepLoader(
             prepared.train,
@@ -82,10 +82,14 @@ class Trainer:
             seed=training.seed,
             cuts=cuts,
             workers=training.workers,
+            pinned=processes.device.type == "cuda",
         )
         self.total = total_steps(run, self._loader.steps_in(0))
         self._environment = environment(
-            precision=training.precision, processes=processes.count, sharded=self._learner.sharded
+            precision=training.precision,
+            processes=processes.count,
+            sharded=self._learner.sharded,
+            device=processes.device,
         )
         self._judge: Judge | None = None
         self._judgement: Judgement | None = None
@@ -94,7 +98,9 @@ class Trainer:
                 run.validation, prepared.valid, run.data.valid, prepared.target, budget=training.batch_tokens
             )
             # A plain copy: what validates is the model as it is read, not as kernels compute it.
-            self._judged_model = build(prepared.model)
+            self._judged_model = build(prepared.model).to(processes.device)
+            if run.validation.metric != "loss":
+                listener.tell(f"validation decodes with the {choose_backend(self._judged_model).name}")
         self._recent = Recent()
 
     @property

@@ -1,4 +1,4 @@
-"""Dropout, residual connection and norm in one pass, against the same three one by one in doubles."""
+"""Dropout, residual connection and norm in one pass, against the three one by one in float64."""
 
 import pytest
 import torch
@@ -7,14 +7,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from regard.acceleration.add_norm import add_and_norm
 from regard.errors import InputError
 from regard.kernels.bindings import kernels
-from regard.ops import add_and_norm, dropout, layer_norm
-from regard.ops.rng import dropout_keyed_by
+from regard.ops import dropout, layer_norm
+from regard.ops.rng import keyed_dropout
 
 
-def in_doubles(x: Tensor, y: Tensor, gamma: Tensor, beta: Tensor, rate: float, keys: Tensor) -> Tensor:
-    with dropout_keyed_by(keys):
+def in_float64(x: Tensor, y: Tensor, gamma: Tensor, beta: Tensor, rate: float, keys: Tensor) -> Tensor:
+    with keyed_dropout(keys):
         return layer_norm(x + dropout(y, rate), gamma, beta)
 
 
@@ -27,21 +28,21 @@ def in_doubles(x: Tensor, y: Tensor, gamma: Tensor, beta: Tensor, rate: float, k
 def test_it_is_dropout_addition_and_norm(shape: tuple[int, int, int], rate: float, size: float, seed: int) -> None:
     torch.manual_seed(seed)
     B, T, D = shape
-    x, y, change = (size * torch.randn(B, T, D) for _ in range(3))
+    x, y, grad = (size * torch.randn(B, T, D) for _ in range(3))
     given = [tensor.requires_grad_() for tensor in (x, y, torch.randn(D), torch.randn(D))]
     keys = torch.randint(-(2**63), 2**63 - 1, (B,))
-    with dropout_keyed_by(keys):
+    with keyed_dropout(keys):
         output = add_and_norm(*given, rate=rate)
-    gradients = torch.autograd.grad(output, given, change)
+    gradients = torch.autograd.grad(output, given, grad)
     wide = [tensor.detach().double().requires_grad_() for tensor in given]
-    expected = in_doubles(wide[0], wide[1], wide[2], wide[3], rate, keys)
-    expected_gradients = torch.autograd.grad(expected, wide, change.double())
+    expected = in_float64(wide[0], wide[1], wide[2], wide[3], rate, keys)
+    expected_gradients = torch.autograd.grad(expected, wide, grad.double())
     for found, right in zip((output, *gradients), (expected, *expected_gradients), strict=True):
         error = (found.double() - right).abs().max()
         assert error <= 2e-5 * right.abs().max().clamp(min=1e-30) * (10 if size < 1 else 1)
 
 
-def test_bits_depend_on_neither_neighbours_nor_threads() -> None:
+def test_bits_depend_on_neither_neighbors_nor_threads() -> None:
     x, y = torch.randn(64, 30, 128), torch.randn(64, 30, 128)
     gamma, beta = torch.randn(128).requires_grad_(), torch.randn(128)
     keys = torch.arange(64)
@@ -50,13 +51,13 @@ def test_bits_depend_on_neither_neighbours_nor_threads() -> None:
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            with dropout_keyed_by(keys):
+            with keyed_dropout(keys):
                 whole = add_and_norm(x, y, gamma, beta, rate=0.3)
             results.append((whole, *torch.autograd.grad(whole.pow(2).sum(), gamma)))
         finally:
             torch.set_num_threads(before)
     assert all(one.equal(other) for one, other in zip(*results, strict=True))
-    with dropout_keyed_by(keys[20:23]):
+    with keyed_dropout(keys[20:23]):
         assert add_and_norm(x[20:23], y[20:23], gamma, beta, rate=0.3).equal(results[0][0][20:23])
 
 
@@ -85,7 +86,7 @@ def test_strides_types_and_many_directions() -> None:
     halves = add_and_norm(x.bfloat16(), y.bfloat16(), gamma.bfloat16(), beta.bfloat16())
     assert halves.dtype == torch.bfloat16
     given = [torch.randn(3, 5, 8, requires_grad=True), y, gamma.requires_grad_(), beta.requires_grad_()]
-    with dropout_keyed_by(torch.arange(3)):
+    with keyed_dropout(torch.arange(3)):
         output = add_and_norm(*given, rate=0.5)
     directions = torch.randn(2, 3, 5, 8)
     many = torch.autograd.grad(output, given, directions, is_grads_batched=True, retain_graph=True)
@@ -107,9 +108,9 @@ def test_what_is_not_a_number_stays_so() -> None:
 
 def test_a_single_row_with_keys_is_no_batch() -> None:
     x, y, gamma, beta = torch.randn(8), torch.randn(8), torch.randn(8), torch.randn(8)
-    with dropout_keyed_by(torch.arange(8)):
+    with keyed_dropout(torch.arange(8)):
         found = add_and_norm(x, y, gamma, beta, rate=0.5)
-    with dropout_keyed_by(torch.arange(8)):
+    with keyed_dropout(torch.arange(8)):
         torch.testing.assert_close(found, layer_norm(x + dropout(y, 0.5), gamma, beta))
 
 
@@ -123,12 +124,12 @@ def test_second_derivatives_are_refused_and_not_zero() -> None:
 
 def test_signs_of_lazily_negated_gradients_and_forward_derivatives() -> None:
     x, y = torch.randn(2, 3, 8, requires_grad=True), torch.randn(2, 3, 8)
-    gamma, beta, change = torch.randn(8), torch.randn(8), torch.randn(2, 3, 8)
+    gamma, beta, grad = torch.randn(8), torch.randn(8), torch.randn(2, 3, 8)
     output = add_and_norm(x, y, gamma, beta)
-    (gradient,) = torch.autograd.grad(output, x, change, retain_graph=True)
-    (negated,) = torch.autograd.grad(output, x, torch._neg_view(change))
+    (gradient,) = torch.autograd.grad(output, x, grad, retain_graph=True)
+    (negated,) = torch.autograd.grad(output, x, torch._neg_view(grad))
     torch.testing.assert_close(negated, -gradient)
     with forward_ad.dual_level():
-        along = forward_ad.unpack_dual(add_and_norm(forward_ad.make_dual(x.detach(), change), y, gamma, beta)).tangent
-    expected = torch.func.jvp(lambda x: layer_norm(x + y, gamma, beta), (x.detach(),), (change,))[1]
+        along = forward_ad.unpack_dual(add_and_norm(forward_ad.make_dual(x.detach(), grad), y, gamma, beta)).tangent
+    expected = torch.func.jvp(lambda x: layer_norm(x + y, gamma, beta), (x.detach(),), (grad,))[1]
     torch.testing.assert_close(along, expected)

@@ -1,4 +1,4 @@
-"""Products of bytes: the kernel against the formula."""
+"""int8 matmul: the kernel against the formula."""
 
 import pytest
 import torch
@@ -6,12 +6,12 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.ops import byte_product as module
-from regard.ops.byte_product import BOTH_BY_CHANCE, NEAREST, ROWS_BY_CHANCE, Rounding, byte_product
-from tests.unit.ops.test_linear import needs_kernels, problem
+from regard.acceleration import int8_matmul as module
+from regard.acceleration.int8_matmul import BOTH_STOCHASTIC, NEAREST, ROWS_STOCHASTIC, Rounding, int8_matmul
+from tests.unit.acceleration.problems import needs_kernels, problem
 
 sizes = st.integers(1, 90)
-roundings = (NEAREST, ROWS_BY_CHANCE, BOTH_BY_CHANCE)
+roundings = (NEAREST, ROWS_STOCHASTIC, BOTH_STOCHASTIC)
 
 
 @needs_kernels
@@ -20,24 +20,24 @@ roundings = (NEAREST, ROWS_BY_CHANCE, BOTH_BY_CHANCE)
     D=sizes,
     X=sizes,
     seed=st.integers(0, 99),
-    turned=st.booleans(),
+    transposed=st.booleans(),
     columns=st.booleans(),
     with_bias=st.booleans(),
     rounding=st.sampled_from(roundings),
 )
 def test_the_kernel_computes_the_formula(
-    R: int, D: int, X: int, seed: int, turned: bool, columns: bool, with_bias: bool, rounding: Rounding
+    R: int, D: int, X: int, seed: int, transposed: bool, columns: bool, with_bias: bool, rounding: Rounding
 ) -> None:
-    """Rows and weights in either order in memory, as going forward and going back need them."""
+    """Rows and weights in either order in memory, as the forward and the backward pass need them."""
     x, weight, bias = problem(R, D, X, seed)
     x = x.T.contiguous().T if columns else x
-    weight = weight.T.contiguous().T if turned else weight
+    weight = weight.T.contiguous().T if transposed else weight
     given_bias = bias if with_bias else None
-    found = byte_product(x, weight, given_bias, rounding)
+    found = int8_matmul(x, weight, given_bias, rounding)
     expected = module._product_by_formula(x, weight, given_bias, rounding)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
     # Of each product's two factors, one is off by a step of 63 at most, one by a step of 64; by half, to the nearest.
-    of_weight = 1.0 if rounding.weights_by_chance else 0.5
+    of_weight = 1.0 if rounding.stochastic_weights else 0.5
     worst = D * float(x.abs().max() * weight.abs().max()) * (1 / 63 + of_weight / 64 + of_weight / 63 / 64)
     exact = F.linear(x.double(), weight.double(), None if given_bias is None else given_bias.double())
     assert float((found.double() - exact).abs().max()) <= worst + 1e-3
@@ -52,9 +52,9 @@ def test_the_number_of_threads_changes_nothing() -> None:
             patch.setattr(module, "threads", lambda count=threads: count)
             results.append(
                 [
-                    byte_product(x, weight, bias, NEAREST),
-                    byte_product(x, weight.T.contiguous().T, bias, ROWS_BY_CHANCE),
-                    byte_product(x.T.contiguous().T, weight.T.contiguous().T, None, BOTH_BY_CHANCE),
+                    int8_matmul(x, weight, bias, NEAREST),
+                    int8_matmul(x, weight.T.contiguous().T, bias, ROWS_STOCHASTIC),
+                    int8_matmul(x.T.contiguous().T, weight.T.contiguous().T, None, BOTH_STOCHASTIC),
                 ]
             )
     for other in results[1:]:
@@ -66,8 +66,8 @@ def test_the_number_of_threads_changes_nothing() -> None:
 def test_many_inputs_are_rounded_in_parts(D: int) -> None:
     x, weight, bias = problem(5, D, 7, D)
     x[:, 1024:] *= 100  # which the first part does not know of
-    found = byte_product(x, weight, bias, BOTH_BY_CHANCE)
-    expected = module._product_by_formula(x, weight, bias, BOTH_BY_CHANCE)
+    found = int8_matmul(x, weight, bias, BOTH_STOCHASTIC)
+    expected = module._product_by_formula(x, weight, bias, BOTH_STOCHASTIC)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-2)
-    turned = byte_product(x.T.contiguous().T, weight.T.contiguous().T, bias, BOTH_BY_CHANCE)
-    torch.testing.assert_close(turned, found, rtol=1e-5, atol=1e-3)
+    transposed = int8_matmul(x.T.contiguous().T, weight.T.contiguous().T, bias, BOTH_STOCHASTIC)
+    torch.testing.assert_close(transposed, found, rtol=1e-5, atol=1e-3)

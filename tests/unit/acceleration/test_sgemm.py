@@ -1,4 +1,4 @@
-"""Products of floats by the kernel: against float64, and what they do not depend on."""
+"""float32 matmul by the kernel: against float64, and what it does not depend on."""
 
 import pytest
 import torch
@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from regard.acceleration import sgemm as module
+from regard.acceleration.sgemm import by_kernel, gated_sgemm, sgemm, sgemm_and_sums, sgemm_into
 from regard.kernels.bindings import kernels
-from regard.ops import float_product as module
-from regard.ops.float_product import by_kernel, float_product, gated_product, product_and_sums, put_product
-from tests.unit.ops.test_linear import problem
+from tests.unit.acceleration.problems import problem
 
 found = kernels()
 needs_the_kernel = pytest.mark.skipif(
-    found is None or found.regard_multiplies_floats() == 0, reason="the kernel needs a processor with AVX-512"
+    found is None or found.regard_sgemm_support() == 0, reason="the kernel needs a processor with AVX-512"
 )
 sizes = st.one_of(st.integers(1, 90), st.sampled_from([511, 512, 513, 1030]))
 
@@ -25,7 +25,7 @@ def columns(x: Tensor) -> Tensor:
 
 @pytest.fixture(autouse=True)
 def wherever_it_runs_and_few_rows_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    can = found is not None and found.regard_multiplies_floats() > 0
+    can = found is not None and found.regard_sgemm_support() > 0
     monkeypatch.setattr(module, "_is_faster", lambda: can)
     monkeypatch.setattr(module, "_FEW_ROWS", 1)
 
@@ -35,26 +35,26 @@ def assert_exact(found: Tensor, exact: Tensor, D: int) -> None:
 
 
 @needs_the_kernel
-@given(R=sizes, D=sizes, X=sizes, seed=st.integers(0, 99), turned=st.booleans(), upright=st.booleans())
-def test_products_are_those_of_float64(R: int, D: int, X: int, seed: int, turned: bool, upright: bool) -> None:
-    """Rows and weights in either order in memory, as going forward and going back need them."""
+@given(R=sizes, D=sizes, X=sizes, seed=st.integers(0, 99), transposed=st.booleans(), upright=st.booleans())
+def test_products_are_those_of_float64(R: int, D: int, X: int, seed: int, transposed: bool, upright: bool) -> None:
+    """Rows and weights in either order in memory, as the forward and the backward pass need them."""
     x, weight, bias = problem(R, D, X, seed)
     exact = x.double() @ weight.double().T
-    x, weight = columns(x) if upright else x, columns(weight) if turned else weight
+    x, weight = columns(x) if upright else x, columns(weight) if transposed else weight
     assert by_kernel(x, weight, bias)
-    assert_exact(float_product(x, weight, bias), exact + bias.double(), D)
-    assert_exact(float_product(x, weight), exact, D)
-    product, sums = product_and_sums(x, weight)
+    assert_exact(sgemm(x, weight, bias), exact + bias.double(), D)
+    assert_exact(sgemm(x, weight), exact, D)
+    product, sums = sgemm_and_sums(x, weight)
     assert_exact(product, exact, D)
     assert_exact(sums, x.double().sum(1), D)
     place = torch.full((R, X), torch.nan)
-    put_product(x, weight, place)
+    sgemm_into(x, weight, place)
     assert_exact(place, exact, D)
-    put_product(x, weight, place, add=True)
+    sgemm_into(x, weight, place, add=True)
     assert_exact(place, 2 * exact, D)
-    assert float_product(x, weight, bias, relu=True).equal(float_product(x, weight, bias).relu())
+    assert sgemm(x, weight, bias, relu=True).equal(sgemm(x, weight, bias).relu())
     gate = torch.randn(R, X, generator=torch.Generator().manual_seed(seed))
-    assert gated_product(x, weight, gate).equal(torch.where(gate > 0, float_product(x, weight), 0.0))
+    assert gated_sgemm(x, weight, gate).equal(torch.where(gate > 0, sgemm(x, weight), 0.0))
 
 
 @needs_the_kernel
@@ -62,8 +62,8 @@ def test_products_are_those_of_float64(R: int, D: int, X: int, seed: int, turned
 def test_more_than_there_is_room_for_is_done_in_parts(R: int, X: int) -> None:
     x, weight, bias = problem(R, 600, X, 2)
     exact = x.double() @ weight.double().T
-    assert_exact(float_product(x, weight, bias), exact + bias.double(), 600)
-    product, sums = product_and_sums(columns(x), columns(weight))
+    assert_exact(sgemm(x, weight, bias), exact + bias.double(), 600)
+    product, sums = sgemm_and_sums(columns(x), columns(weight))
     assert_exact(product, exact, 600)
     assert_exact(sums, x.double().sum(1), 600)
 
@@ -72,7 +72,7 @@ def test_more_than_there_is_room_for_is_done_in_parts(R: int, X: int) -> None:
 def test_nothing_is_written_beside_the_result() -> None:
     x, weight, _ = problem(29, 33, 47, 1)
     around = torch.full((29 * 47 + 64,), 7.0)
-    put_product(x, weight, around[32:-32].view(29, 47))
+    sgemm_into(x, weight, around[32:-32].view(29, 47))
     assert around[:32].eq(7.0).all()
     assert around[-32:].eq(7.0).all()
 
@@ -80,18 +80,18 @@ def test_nothing_is_written_beside_the_result() -> None:
 @needs_the_kernel
 def test_a_row_and_the_number_of_threads_change_nothing_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight, bias = problem(301, 1100, 133, 9)
-    alone = float_product(x, weight, bias)
+    alone = sgemm(x, weight, bias)
     for threads in (1, 2, 3):
         monkeypatch.setattr(module, "threads", lambda count=threads: count)
-        assert float_product(x, weight, bias).equal(alone)
-        assert float_product(columns(x), columns(weight), bias).equal(alone)
-    assert float_product(x[17:18], weight, bias).equal(alone[17:18])
+        assert sgemm(x, weight, bias).equal(alone)
+        assert sgemm(columns(x), columns(weight), bias).equal(alone)
+    assert sgemm(x[17:18], weight, bias).equal(alone[17:18])
     x[3] = torch.nan
     others = [row for row in range(301) if row != 3]
-    loud = float_product(x, weight, bias)
+    loud = sgemm(x, weight, bias)
     assert loud[others].equal(alone[others])
     assert loud[3].isnan().all()
-    assert float_product(x, weight, bias, relu=True)[3].isnan().all()
+    assert sgemm(x, weight, bias, relu=True)[3].isnan().all()
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def test_a_row_and_the_number_of_threads_change_nothing_elsewhere(monkeypatch: p
 )
 def test_what_is_not_for_the_kernel_is_torchs(x: Tensor, weight: Tensor) -> None:
     assert not by_kernel(x, weight)
-    torch.testing.assert_close(float_product(x, weight), x @ weight.T)
-    torch.testing.assert_close(float_product(x, weight, relu=True), (x @ weight.T).relu())
+    torch.testing.assert_close(sgemm(x, weight), x @ weight.T)
+    torch.testing.assert_close(sgemm(x, weight, relu=True), (x @ weight.T).relu())
     gate = (x @ weight.T).sin()
-    torch.testing.assert_close(gated_product(x, weight, gate), torch.where(gate > 0, x @ weight.T, 0.0))
-    product, sums = product_and_sums(x, weight)
+    torch.testing.assert_close(gated_sgemm(x, weight, gate), torch.where(gate > 0, x @ weight.T, 0.0))
+    product, sums = sgemm_and_sums(x, weight)
     torch.testing.assert_close(product, x @ weight.T)
     torch.testing.assert_close(sums, x.sum(1))

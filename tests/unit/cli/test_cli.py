@@ -129,6 +129,6 @@ def test_an_unknown_verb_is_a_usage_error() -> None:
 
 
 def test_nothing_heavy_is_loaded_for_help() -> None:
-    script = "import sys, regard.cli; print('torch' in sys.modules)"
+    script = "import sys, regard.cli.app; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"

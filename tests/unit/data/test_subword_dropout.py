@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard import InputError
-from regard.data import SubwordDropout, Tokenizer, subword_dropout
+from regard.acceleration.subword_dropout import cut_by_kernel
+from regard.data import SubwordDropout, Tokenizer
 from regard.kernels.bindings import kernels
 
 TEXT = "the quick brown fox jumps over the lazy dog 🐕 and the other foxes"
@@ -69,11 +70,10 @@ def test_a_pair_that_was_learned_later_is_merged_where_the_first_is_left_out() -
 @pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
 @given(text=st.text("thequickbrownfoxdg 🐕日<s>", max_size=60), rate=st.sampled_from([0.0, 1e-20, 0.05, 0.3, 0.9, 1.0]))
 def test_the_kernel_cuts_as_the_formula_does(tokenizer: Tokenizer, text: str, rate: float) -> None:
-    dropout, numbers = SubwordDropout(tokenizer, rate, seed=1), [*tokenizer.encode(text), *tokenizer.special]
-    by_kernel = [dropout.cut(numbers, epoch=0, example=example) for example in range(5)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subword_dropout, "kernels", lambda: None)
-        assert by_kernel == [dropout.cut(numbers, epoch=0, example=example) for example in range(5)]
+    plain, fast = (SubwordDropout(tokenizer, rate, seed=1, cut=cut) for cut in (None, cut_by_kernel))
+    numbers = [*tokenizer.encode(text), *tokenizer.special]
+    for example in range(5):
+        assert plain.cut(numbers, epoch=0, example=example) == fast.cut(numbers, epoch=0, example=example)
 
 
 def test_tokens_that_no_merge_makes_stay_as_they_are(tokenizer: Tokenizer, tmp_path: Path) -> None:

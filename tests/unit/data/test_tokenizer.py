@@ -217,8 +217,24 @@ def test_a_word_without_end_in_a_text_does_not_make_a_tokenizer_that_cannot_be_r
     assert loaded.decode(loaded.encode("the cat")) == "the cat"
 
 
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "words"])
+def test_a_tag_that_is_given_twice_is_one(tmp_path: Path, kind: TokenizerKind) -> None:
+    tokenizer = Tokenizer.train(TEXTS, vocab_size=400, kind=kind, tags=["<2de>", "<2en>", "<2de>"])
+    assert tokenizer.tags == ["<2de>", "<2en>"]
+    tokenizer.save(tmp_path / "tokenizer.json")
+    assert Tokenizer.load(tmp_path / "tokenizer.json").tags == ["<2de>", "<2en>"]
+
+
+def test_a_tokenizer_that_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
+    texts = (f"{number}{'x' * 990}" for number in range(34_000))
+    tokenizer = Tokenizer.train(texts, vocab_size=40_000, kind="words")
+    with pytest.raises(InputError, match="tokenizer of 34,004 tokens takes 33 MB; .*larger than the 32 MB"):
+        tokenizer.save(tmp_path / "tokenizer.json")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_sizes_that_could_not_be_read_back_are_refused() -> None:
-    with pytest.raises(InputError, match="vocab_size is 500000; at most 400,000"):
+    with pytest.raises(InputError, match="vocab_size is 500000; at most 300,000"):
         Tokenizer.train(TEXTS, vocab_size=500_000)
     with pytest.raises(InputError, match="tag '<x.*' has 2,002 characters; at most 1,000"):
         Tokenizer.train(TEXTS, tags=["<" + 2000 * "x" + ">"])

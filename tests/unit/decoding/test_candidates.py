@@ -2,7 +2,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.decoding.candidates import _best_by_blocks, best_continuations, log_probabilities
+from regard.acceleration.candidates import candidate_selector
+from regard.decoding.candidates import TorchSelector
 
 WIDTHS = st.sampled_from([1, 3, 8, 64, 500, 640, 1601])
 
@@ -18,8 +19,8 @@ def test_the_best_are_those_of_a_full_sort(B: int, N: int, W: int, k: int, seed:
     totals = (logs_BNW + scores_BN[:, :, None]).flatten(1)
     k = min(k, N * W)
     expected = totals.sort(dim=1, descending=True).values[:, :k]
-    for found in (best_continuations, _best_by_blocks):
-        values, at = found(logs_BNW, scores_BN, k)
+    for selector in (candidate_selector(), TorchSelector()):
+        values, at = selector.best_continuations(logs_BNW, scores_BN, k)
         assert torch.equal(values, expected)
         for value_K, at_K, total_X in zip(values, at, totals, strict=True):
             real = value_K > -torch.inf
@@ -33,9 +34,9 @@ def test_log_probabilities_are_exact_to_a_floats_last_bits(R: int, W: int, seed:
     logits_RW = torch.randn(R, W, generator=torch.Generator().manual_seed(seed)) * size
     logits_RW[0, 0] = -torch.inf if W > 1 else 1.0
     expected_RW = logits_RW.double().log_softmax(-1)
-    found_RW = log_probabilities(logits_RW.clone())
+    found_RW = candidate_selector().log_probabilities(logits_RW.clone())
     assert torch.allclose(found_RW.double(), expected_RW, rtol=3e-7, atol=2e-6)
-    doubles_RW = log_probabilities(logits_RW.double())
+    doubles_RW = candidate_selector().log_probabilities(logits_RW.double())
     assert torch.allclose(doubles_RW, expected_RW, rtol=1e-12, atol=1e-12)
 
 
@@ -44,6 +45,6 @@ def test_where_one_is_not_a_number_all_of_its_row_are() -> None:
         for place in (0, 40, 101):
             logits_RW = torch.zeros(2, 102)
             logits_RW[1, place] = wrong
-            found_RW = log_probabilities(logits_RW)
+            found_RW = candidate_selector().log_probabilities(logits_RW)
             assert found_RW[1].isnan().all()
             assert not found_RW[0].isnan().any()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from regard.acceleration.packed_linear import packed_weight
-from regard.acceleration.shortlist_projection import ListedOutput
+from regard.acceleration.shortlist_projection import ShortlistProjection
 from regard.data.lexicon import Lexicon
 from regard.decoding.shortlist import Shortlist
 from regard.errors import InputError, ModelError
@@ -34,7 +34,7 @@ def test_logits_are_those_of_all_words_where_they_are_listed(
     output = packed_weight(torch.randn(W, D), torch.randn(W) if bias else None, precision)  # type: ignore[arg-type]
     draw = np.random.default_rng(seed)
     words = [np.sort(draw.permutation(W)[: draw.integers(1, W + 1)]).astype(np.int32) for _ in range(4)]
-    listed = ListedOutput(output, W)
+    listed = ShortlistProjection(output, W)
     listed.admit(words[:3])
     listed.keep([2, 0])
     listed.admit(words[3:])
@@ -44,7 +44,8 @@ def test_logits_are_those_of_all_words_where_they_are_listed(
         assert found_BNW[place][:, some].equal(all_BNW[place][:, some])
         others = np.setdiff1d(np.arange(W), some)
         assert (found_BNW[place][:, others] == -torch.inf).all()
-    assert torch.allclose(listed(x_RD[2 * N :], slice(2, 3)), found_BNW[2])
+    # One row is summed in another order than several.
+    assert torch.allclose(listed(x_RD[2 * N :], slice(2, 3)), found_BNW[2], atol=1e-5)
 
 
 def with_shortlist(words: list[int], precision: str = "float") -> Pipeline:

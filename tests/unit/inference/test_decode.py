@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard import Transformer, TransformerConfig
-from regard.acceleration.packed_decoder import Decoding, Engine
+from regard.acceleration.packed_decoder import PackedBackend, PackedDecoder
 from regard.acceleration.packed_linear import Precision
 from regard.decoding import Request, SearchSettings
 from regard.errors import InputError, ModelError
@@ -64,36 +64,36 @@ def three_threads() -> Iterator[None]:
 def test_several_searches_at_once_find_what_one_finds(precision: Precision, three_threads: None) -> None:
     torch.manual_seed(0)
     model = model_of().eval()
-    engine = Engine(model.double() if precision == "float" else model, precision)
+    backend = PackedBackend(model.double() if precision == "float" else model, precision)
     sources = [[*torch.randint(3, 20, (1 + number % 9,)).tolist(), 2] for number in range(60)]
     requests = [Request(limit=12)] * len(sources)
     settings = SearchSettings(beam=3)
     before = set(threading.enumerate())
-    together = decode_requests(engine, sources, requests, settings)
+    together = decode_requests(backend, sources, requests, settings)
     assert torch.get_num_threads() == 3
     assert set(threading.enumerate()) == before
     for source, found in zip(sources, together, strict=True):
-        (alone,) = decode_requests(engine, [source], requests[:1], settings)
+        (alone,) = decode_requests(backend, [source], requests[:1], settings)
         assert [one.tokens for one in found] == [one.tokens for one in alone]
         assert [one.score for one in found] == pytest.approx([one.score for one in alone], abs=1e-12)
 
 
 def test_a_search_that_fails_ends_the_others(three_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last of them fails at once; the first have more to do than anybody waits for."""
-    inner, started, steps = Decoding.admit, count(1), count()
+    inner, started, steps = PackedDecoder.admit, count(1), count()
 
-    def admit(self: Decoding, numbers: Sequence[int]) -> Tensor:
+    def admit(self: PackedDecoder, numbers: Sequence[int]) -> Tensor:
         if next(started) == 3:
             raise ModelError("it is broken")
         return inner(self, numbers)
 
-    def step(self: Decoding, tokens_BN: Tensor) -> Tensor:
+    def step(self: PackedDecoder, tokens_BN: Tensor) -> Tensor:
         time.sleep(0.01)
         next(steps)
         return torch.zeros(*tokens_BN.shape, 20)
 
-    monkeypatch.setattr(Decoding, "admit", admit)
-    monkeypatch.setattr(Decoding, "step", step)
+    monkeypatch.setattr(PackedDecoder, "admit", admit)
+    monkeypatch.setattr(PackedDecoder, "step", step)
     before = set(threading.enumerate())
     with pytest.raises(ModelError, match="it is broken"):
         decode(model_of().eval(), [[3] * 100 + [2]] * 60)

@@ -1,4 +1,4 @@
-"""A sentence's output does not depend on its batch: padding, neighbours and batch size change nothing."""
+"""A sentence's output does not depend on its batch: padding, neighbors and batch size change nothing."""
 
 import pytest
 import torch

@@ -46,7 +46,7 @@ def test_only_the_files_it_should_hold(saved: Path) -> None:
     assert saved.stat().st_mode & 0o777 == 0o777 & ~umask
 
 
-def test_saving_again_replaces_the_model_and_keeps_its_neighbours(saved: Path) -> None:
+def test_saving_again_replaces_the_model_and_keeps_its_neighbors(saved: Path) -> None:
     (saved / "tokenizer.json").write_text("{}")
     (saved / "deeper").mkdir()
     (saved / "deeper" / "file").write_text("kept")

@@ -33,5 +33,5 @@ def test_no_matrix_of_scores_is_allocated(widths: tuple[int, int], options: dict
     forward = largest_allocation(lambda: regard.attention(query, key, value, **options))
     backward = largest_allocation(lambda: regard.attention(query, key, value, **options).sum().backward())
     assert max(forward, backward) < T * T
-    explicit = largest_allocation(lambda: regard.attention(query[:1], key[:1], value[:1], return_weights=True))
-    assert explicit >= 4 * T * T  # what this test would see if there were one
+    reference = largest_allocation(lambda: regard.attention(query[:1], key[:1], value[:1], return_weights=True))
+    assert reference >= 4 * T * T  # what this test would see if there were one

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 import regard
 from regard.errors import InputError
 from regard.ops import Causal, KeyLengths, bidirectional_mask
-from regard.ops.masks import SameSentence, Sentences, kernel_mask
+from regard.ops.masks import kernel_mask
 
 CPU = torch.device("cpu")
 
@@ -74,15 +74,3 @@ def test_bad_sizes_are_told() -> None:
         regard.causal_mask(-1)
     with pytest.raises(InputError, match=r"\(1, 2, 3\)"):
         regard.padding_mask(torch.zeros(1, 2, 3, dtype=torch.int64), 0)
-
-
-def test_sentences_behind_one_another_must_fill_the_row() -> None:
-    sentences, others = (Sentences.of(torch.tensor(lengths)) for lengths in ([2, 1], [3]))
-    x = torch.randn(1, 1, 3, 4)
-    regard.attention(x, x, x, SameSentence(sentences, sentences))
-    with pytest.raises(InputError, match="3 queries of 2 over 3 keys of 1"):
-        regard.attention(x, x, x, SameSentence(sentences, others))
-    with pytest.raises(InputError, match="got 1 rows of 2 queries over 3 keys"):
-        regard.attention(x[:, :, :2], x, x, SameSentence(sentences, sentences))
-    with pytest.raises(InputError, match="got 2 rows of 3 queries over 3 keys"):
-        regard.attention(*(x.expand(2, 1, 3, 4),) * 3, SameSentence(sentences, sentences))

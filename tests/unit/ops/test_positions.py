@@ -24,13 +24,15 @@ def sine(x: Decimal) -> Decimal:
 
 
 @given(st.sampled_from([1, 2, 999, 77_777, 99_999, 100_000]), st.sampled_from([1, 2, 3, 8, 9, 512]), st.data())
-def test_exact_to_float64_at_any_position(position: int, d_model: int, data: st.DataObject) -> None:
+def test_exact_but_for_the_rounding_of_the_angle_at_any_position(
+    position: int, d_model: int, data: st.DataObject
+) -> None:
     column = data.draw(st.integers(0, d_model - 1))
     with localcontext(prec=40):
         angle = position / Decimal(10000) ** (Decimal(column // 2 * 2) / d_model)
         expected = float(sine(angle if column % 2 == 0 else angle + PI / 2))
     actual = regard.sinusoidal_positions(position + 1, d_model)[position, column].item()
-    assert abs(actual - expected) < 1e-15
+    assert abs(actual - expected) < 1e-15 + position * 2.0**-52  # an angle of n radians is rounded by n · 2⁻⁵³
 
 
 def test_interleaved_as_the_notes_write_it() -> None:

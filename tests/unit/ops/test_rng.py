@@ -3,7 +3,7 @@ import torch
 
 from regard.errors import InputError
 from regard.ops import byte_rate, dropout
-from regard.ops.rng import dropout_keyed_by, mixed
+from regard.ops.rng import keyed_dropout, mixed
 
 
 @pytest.mark.parametrize("rate", [0.3, 0.001])
@@ -11,11 +11,11 @@ from regard.ops.rng import dropout_keyed_by, mixed
 def test_keys_decide_what_is_dropped_from_a_row(rate: float, shape: tuple[int, ...]) -> None:
     """Neighbours, order and what was drawn before make no difference; another use and another key do."""
     x, keys = torch.ones(shape), torch.arange(6) * 1_000_003 - 7
-    with dropout_keyed_by(keys):
+    with keyed_dropout(keys):
         first, second = dropout(x, rate), dropout(x, rate)
     torch.rand(3)
     rows = torch.tensor([4, 0, 5])
-    with dropout_keyed_by(keys[rows]):
+    with keyed_dropout(keys[rows]):
         assert dropout(x[rows], rate).equal(first[rows])
         assert dropout(x[rows], rate).equal(second[rows])
     if rate > 0.1:
@@ -25,7 +25,7 @@ def test_keys_decide_what_is_dropped_from_a_row(rate: float, shape: tuple[int, .
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.004])
 def test_keyed_rates_are_right_and_rows_independent(rate: float) -> None:
-    with dropout_keyed_by(torch.arange(400)):
+    with keyed_dropout(torch.arange(400)):
         dropped = (dropout(torch.ones(400, 4000), rate) == 0).double()
     applied = byte_rate(rate) if rate > 0.01 else rate
     assert abs(dropped.mean().item() - applied) < 5 * (applied * (1 - applied) / dropped.numel()) ** 0.5
@@ -35,9 +35,9 @@ def test_keyed_rates_are_right_and_rows_independent(rate: float) -> None:
 
 
 def test_keys_need_their_rows() -> None:
-    with pytest.raises(InputError, match=r"keys for 3 rows; it was given \(2, 4\)"), dropout_keyed_by(torch.arange(3)):
+    with pytest.raises(InputError, match=r"keys for 3 rows; it was given \(2, 4\)"), keyed_dropout(torch.arange(3)):
         dropout(torch.ones(2, 4), 0.5)
-    with dropout_keyed_by(torch.arange(0)):
+    with keyed_dropout(torch.arange(0)):
         assert dropout(torch.ones(0, 4), 0.5).shape == (0, 4)
 
 

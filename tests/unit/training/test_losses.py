@@ -4,8 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard import Transformer, TransformerConfig, label_smoothed_cross_entropy
-from regard.ops.rng import dropout_keyed_by
+from regard import Transformer, TransformerConfig, accelerate, label_smoothed_cross_entropy, unaccelerate
+from regard.model.transformer import Memory
+from regard.ops.rng import keyed_dropout
 from regard.training.examples import Batch
 from regard.training.losses import cross_entropy, losses_of, r_drop
 from regard.training.recipe import Training
@@ -20,13 +21,14 @@ class Recited(Transformer):
 
     def __init__(self, logits: Iterator[torch.Tensor]) -> None:
         super().__init__(TransformerConfig.preset("tiny", vocab_size=5, d_model=4, d_ff=4))
+        self.output.forward = lambda states: states  # type: ignore[method-assign]
         self._logits = logits
 
-    def real_states(self, source: torch.Tensor, target: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-        return next(self._logits)[real]
+    def encode(self, *args: object) -> Memory:
+        return Memory(torch.empty(0), torch.empty(0))
 
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
-        return states
+    def decode(self, *args: object, **options: object) -> torch.Tensor:
+        return next(self._logits)
 
 
 @pytest.mark.parametrize("output_bias", [False, True])
@@ -37,7 +39,10 @@ def test_cross_entropy_is_that_of_the_models_logits(output_bias: bool) -> None:
     labels[2, 3:] = 0
     batch = Batch(torch.randint(1, 30, (5, 4)), torch.randint(1, 30, (5, 6)), labels, torch.arange(5), 27)
     found = cross_entropy(0.1)(model, batch)
-    torch.testing.assert_close(cross_entropy(0.1, drawn=True)(model, batch), found)
+    for softmax_gradient in ("exact", "sampled"):
+        accelerate(model, softmax_gradient=softmax_gradient)  # type: ignore[arg-type]
+        torch.testing.assert_close(cross_entropy(0.1)(model, batch), found)
+    unaccelerate(model)
     logits = model(batch.source_BS, batch.target_BT)
     expected = label_smoothed_cross_entropy(logits, labels, smoothing=0.1, pad_id=0, reduction="sum")
     torch.testing.assert_close(found, expected)
@@ -72,19 +77,21 @@ def test_r_drop_is_its_formula(rows: int) -> None:
         torch.testing.assert_close(mine, theirs)
 
 
-def test_a_drawn_r_drop_is_the_same_loss() -> None:
+def test_r_drop_with_a_sampled_gradient_is_the_same_loss() -> None:
     config = TransformerConfig.preset("tiny", vocab_size=30, d_model=16, d_ff=16, output_bias=True)
     model = Transformer(config).double()
     labels = torch.randint(1, 30, (5, 6))
     labels[2, 3:] = 0
     batch = Batch(torch.randint(1, 30, (5, 4)), torch.randint(1, 30, (5, 6)), labels, torch.arange(5), 27)
 
-    def of(alpha: float, *, drawn: bool) -> torch.Tensor:
-        with dropout_keyed_by(torch.arange(5)):  # so that all drop the same
-            return r_drop(alpha, drawn=drawn)(model, batch)
+    def of(alpha: float) -> torch.Tensor:
+        with keyed_dropout(torch.arange(5)):  # so that all drop the same
+            return r_drop(alpha)(model, batch)
 
-    torch.testing.assert_close(of(5.0, drawn=True), of(5.0, drawn=False))
-    assert not of(5.0, drawn=True).isclose(of(4.0, drawn=True))
+    exact = of(5.0)
+    accelerate(model, precision="float64", softmax_gradient="sampled")
+    torch.testing.assert_close(of(5.0), exact)
+    assert not of(5.0).isclose(of(4.0))
 
 
 def test_passes_that_agree_cost_the_cross_entropy_alone() -> None:

@@ -261,7 +261,7 @@ void sgemm(const Sgemm& p, int64_t threads) {
 extern "C" {
 
 // 0: the kernel cannot run here or at this level; 1: it can; 2: and it is faster than MKL, which torch multiplies with.
-int regard_multiplies_floats() { return regard::level() != regard::kVnni ? 0 : __builtin_cpu_is("amd") ? 2 : 1; }
+int regard_sgemm_support() { return regard::level() != regard::kVnni ? 0 : __builtin_cpu_is("amd") ? 2 : 1; }
 
 int regard_sgemm(const regard::Sgemm* product, int64_t threads) {
   return regard::guarded([&] { regard::sgemm(*product, threads); });

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.decoding.beam_step import choose_at_random, choose_by_beam
 from regard.decoding.beams import DEAD, Beams, Ints, TextOf
-from regard.decoding.candidates import log_probabilities
+from regard.decoding.candidates import CandidateSelector, TorchSelector
 from regard.decoding.logits_processors import Rules
 from regard.decoding.scheduler import Waiting
 from regard.decoding.settings import Hypothesis, SearchSettings
@@ -64,12 +64,14 @@ def search(
     end: int,
     never: Sequence[int] = (),
     text_of: TextOf | None = None,
+    selector: CandidateSelector | None = None,
     stream: bool = False,
 ) -> Iterator[Event]:
     """Give the best hypotheses of each request as soon as they are there; with `stream`, tokens as they settle.
 
     `never` are tokens that may not come; with `text_of`, hypotheses that spell the same count once.
     """
+    selector = TorchSelector() if selector is None else selector
     rules = Rules(settings, end, never)
     beams = Beams(settings, [], text_of)
     while (coming := waiting.take(beams.sentences)) or beams.sentences:
@@ -79,14 +81,14 @@ def search(
             fresh = Beams(settings, coming, text_of)
             logits_BW = decoder.admit([sentence.number for sentence in coming])
             # All rows of a sentence have the same past so far, and so the same logits.
-            logs_BNW = log_probabilities(logits_BW)[:, None]
+            logs_BNW = selector.log_probabilities(logits_BW)[:, None]
             if settings.rows > 1:
                 logs_BNW = logs_BNW.repeat(1, settings.rows, 1)
-            _advance(fresh, logs_BNW, decoder, rules, end)
+            _advance(fresh, logs_BNW, decoder, rules, end, selector)
             beams.join(fresh)
         else:
-            logs_BNW = log_probabilities(decoder.step(torch.from_numpy(beams.last_BN)))
-            parents_BN = _advance(beams, logs_BNW, decoder, rules, end)
+            logs_BNW = selector.log_probabilities(decoder.step(torch.from_numpy(beams.last_BN)))
+            parents_BN = _advance(beams, logs_BNW, decoder, rules, end, selector)
             if settings.rows > 1 and not settings.sample:
                 decoder.reorder(parents_BN)
         if stream:
@@ -94,7 +96,9 @@ def search(
         yield from _let_go(decoder, beams)
 
 
-def _advance(beams: Beams, logs_BNW: Tensor, decoder: Decoder, rules: Rules, end: int) -> Ints:
+def _advance(
+    beams: Beams, logs_BNW: Tensor, decoder: Decoder, rules: Rules, end: int, selector: CandidateSelector
+) -> Ints:
     """Let all rows go on by a word; give the row that each goes on from."""
     if beams.settings.coverage_penalty:
         attention_BNS = decoder.attention().double()
@@ -102,8 +106,10 @@ def _advance(beams: Beams, logs_BNW: Tensor, decoder: Decoder, rules: Rules, end
     if math.isnan(logs_BNW[:, :, end].sum()):  # one of a row is not a number, if any of it is not
         raise ModelError("the model's log-probabilities are not numbers; its weights have diverged")
     rules.apply(logs_BNW, beams)
-    choose = choose_at_random if beams.settings.sample else choose_by_beam
-    choice = choose(beams, logs_BNW, end)
+    if beams.settings.sample:
+        choice = choose_at_random(beams, logs_BNW, end)
+    else:
+        choice = choose_by_beam(beams, logs_BNW, end, selector)
     beams.grow(choice.parents_BN, choice.words_BN, choice.scores_BN)
     return choice.parents_BN
 

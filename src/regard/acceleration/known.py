@@ -1,7 +1,5 @@
 """What a module computes: the one function that decides whether a module is one of ours, unchanged."""
 
-from functools import cache
-
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
@@ -105,7 +103,7 @@ def fingerprint(model: nn.Module) -> tuple[object, ...]:
     >>> fingerprint(layer) == before
     False
     """
-    found: list[object] = [torch_modules._has_any_global_hook()]  # type: ignore[no-untyped-call]
+    found: list[object] = [bool(torch_modules._has_any_global_hook())]  # type: ignore[no-untyped-call]
     waiting = [model]
     while waiting:
         module = waiting.pop()
@@ -127,9 +125,13 @@ def _difference(module: nn.Module) -> str:
     return "has hooks"
 
 
-@cache
-def _methods(cls: type[nn.Module]) -> frozenset[str]:
-    return frozenset(name for name in dir(cls) if callable(getattr(cls, name)))
+_METHODS: dict[type, frozenset[str]] = {}
+
+
+def _methods(cls: type) -> frozenset[str]:
+    if cls not in _METHODS:
+        _METHODS[cls] = frozenset(name for name in dir(cls) if callable(getattr(cls, name)))
+    return _METHODS[cls]
 
 
 def is_sharded(module: nn.Module) -> bool:

@@ -184,7 +184,8 @@ class SourceCache:
         x4 = broadcast_to_scores(x, name, (B * N, heads, T, S), 4, self.key_value.key_BGSK.device)
         if N == 1:
             return x4
-        return x4.expand(B * N, -1, T, -1).unflatten(0, (B, N)).transpose(1, 2).flatten(2, 3)
+        H = x4.size(1)
+        return x4.expand(B * N, H, T, -1).reshape(B, N, H, T, -1).transpose(1, 2).flatten(2, 3)
 
     @property
     def sentences(self) -> int:

@@ -22,7 +22,7 @@ INTRODUCTION = """\
 # Configuration
 
 Every key of a run file and of a model, generated from the config classes by `docs/reference.py`. A run file is TOML;
-`--set training.seed=2` overrides one value for one call. Unknown keys are refused with the nearest known one, and values
+`--set training.seed=2` overrides one value. Unknown keys are refused with the nearest known one, and values
 are checked for their type and range before any work starts. [Training](training.md) explains how to use them.
 """
 

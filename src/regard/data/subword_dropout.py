@@ -71,7 +71,7 @@ class MergeTable:
         self.pairs, self.ranks, self.whole = np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy()
 
     def most_pieces(self, tokens: Numbers) -> int:
-        """Say how many pieces a cut of these tokens can have at most, and then some."""
+        """Return how many pieces a cut of these tokens can have at most, and then some."""
         return len(tokens) + int((self.letter_begins[tokens + 1] - self.letter_begins[tokens]).sum())
 
     def letters_of(self, number: int) -> list[int]:
@@ -80,7 +80,7 @@ class MergeTable:
         return self.letters[first:last].tolist()  # type: ignore[no-any-return]
 
     def merges_of(self, pieces: Sequence[int]) -> list[tuple[int, int, int]]:
-        """Give the merges that apply, first learned first: when it was learned, where it is, what it makes."""
+        """Return the merges that apply, first learned first: when it was learned, where it is, what it makes."""
         places = ((at, self.merges.get(pair)) for at, pair in enumerate(pairwise(pieces)))
         return sorted((merge[0], at, merge[1]) for at, merge in places if merge is not None)
 

@@ -22,7 +22,7 @@ class OtherRuntime(Protocol):
         """Write the likeliest token again and again, up to so many, and some of them never."""
 
     def log_probabilities(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
-        """Give log p of each token of given targets, and of their end."""
+        """Return log p of each token of given targets, and of their end."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,9 @@ class Diagram:
         self.axes.set(xlim=(0, width), ylim=(height, 0))
         self.axes.axis("off")
 
-    def box(self, x: float, y: float, width: float, height: float, name: str, text: str, color: tuple[str, str]) -> None:
+    def box(
+        self, x: float, y: float, width: float, height: float, name: str, text: str, color: tuple[str, str]
+    ) -> None:
         """Draw a box with a name in bold and a few words below it."""
         fill, line = color
         style = dict(facecolor=fill, edgecolor=line, linewidth=1.2, boxstyle="round,pad=0,rounding_size=0.08")

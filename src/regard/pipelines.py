@@ -3,16 +3,17 @@
 import hashlib
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
 import torch
 
-from regard.acceleration.known import fingerprint, unknown_module
+from regard.acceleration.known import unknown_module
 from regard.acceleration.packed_linear import Precision, bytes_are_fast
-from regard.data import Tokenizer, padded
+from regard.acceleration.snapshot import Snapshot
+from regard.data import Tokenizer
 from regard.data.sentences import (
     Piece,
     fitting_pieces,
@@ -23,6 +24,7 @@ from regard.data.sentences import (
 )
 from regard.data.tokenizer import load_tokenizers
 from regard.decoding import Constraints, Hypothesis, Request, SearchSettings, Settled
+from regard.decoding.constraints import State
 from regard.decoding.phrases import UNREACHABLE
 from regard.decoding.settings import MOST_ROWS
 from regard.decoding.shortlist import SHORTLIST, Shortlist
@@ -31,14 +33,22 @@ from regard.errors import ConfigError, InputError, ModelError
 from regard.files import check_names, read_json
 from regard.inference.backends import choose_backend
 from regard.inference.decode import decode_requests, decode_stream, default_limit
+from regard.inference.forced_decoding import cross_attention, token_log_probabilities
 from regard.inference.word_constraints import PhraseBook
 from regard.model import Transformer, TransformerConfig
 from regard.notebook import table_html
-from regard.tasks.translation import CrossAttention, Part, Translation, Wishes, on_one_line, put_together
+from regard.tasks.translation import (
+    CrossAttention,
+    Part,
+    Translation,
+    Wishes,
+    checked_texts,
+    on_one_line,
+    put_together,
+)
 
 GENERATION = "generation.json"
 _LARGEST_SETTINGS = 1 << 20
-_SCORED = 1024  # tokens at once
 _LONGEST_PIECE = 120  # tokens; longer sentences are cut into pieces
 
 
@@ -67,7 +77,7 @@ class Pipeline:
         self.model, self.source, self.target = model.eval(), source, target
         self.settings = SearchSettings() if settings is None else settings
         self._requested, self.shortlist = precision, shortlist
-        self._state: tuple[object, ...] = ()
+        self._snapshot: Snapshot | None = None
         self._refresh()
 
     @classmethod
@@ -123,17 +133,18 @@ class Pipeline:
 
     def _refresh(self) -> None:
         """Choose the decoder again if the model was changed: its modules, its hooks or its weights."""
-        state = fingerprint(self.model)
-        if state == self._state:
+        if self._snapshot is not None and self._snapshot.is_current():
             return
+        self._snapshot = None
         precision = self._requested
         if precision == "auto":
-            weight, known = self.model.output.weight, unknown_module(self.model) is None
-            is_fit = known and weight.dtype == torch.float32 and weight.device.type == "cpu"
+            parameters = self.model.parameters()
+            is_fit = all(weight.is_cpu and weight.dtype == torch.float32 for weight in parameters)
+            is_fit = is_fit and unknown_module(self.model) is None
             precision = "int8" if is_fit and bytes_are_fast() else "float"
         self.precision: Precision = precision
         self._backend = choose_backend(self.model, precision, self.shortlist)
-        self._state = state
+        self._snapshot = Snapshot(self.model)
 
     @property
     def languages(self) -> list[str]:
@@ -183,8 +194,12 @@ class Pipeline:
         what has no words in it stays as it is.
         """
         self._refresh()
-        lines = _strings(texts, "texts")
-        wishes = Wishes(_words(require, "require"), _words(forbid, "forbid"), _strings(prefix, "prefix")[0])
+        lines = checked_texts(texts, "texts")
+        wishes = Wishes(
+            tuple(checked_texts(require, "require")),
+            tuple(checked_texts(forbid, "forbid")),
+            _checked_prefix(prefix),
+        )
         settings = self.with_changes(changes)
         asked = self._phrases.constraints(wishes.require, wishes.forbid)
         cut = [self._pieces(text, whole=wishes.something) for text in lines]
@@ -194,7 +209,7 @@ class Pipeline:
         for line, pieces in enumerate(cut):
             for at, (piece, _) in enumerate(pieces):
                 source = self.encoded(piece, to)
-                if piece and not wishes.something and self._is_copied(piece, source):
+                if piece and not wishes.something and self._is_copied(piece, source) and _allows(asked, source):
                     done[line][at] = [self._copied(piece, source)]
                 elif piece:
                     places.append((line, at))
@@ -217,7 +232,7 @@ class Pipeline:
         """Give a translation piece by piece, each as soon as nothing can change it any more."""
         self._refresh()
         settings = self.with_changes(changes)
-        (line,) = _strings([text], "texts")
+        (line,) = checked_texts([text], "texts")
         for piece, space in self._pieces(line, whole=False):
             if piece and self._is_copied(piece, self.encoded(piece, to)):
                 yield on_one_line(piece)
@@ -244,7 +259,7 @@ class Pipeline:
         """
         if isinstance(sources, str) != isinstance(targets, str):
             raise InputError("one of sources and targets is a text and the other is not; both are, or neither")
-        texts, translations = _strings(sources, "sources"), _strings(targets, "targets")
+        texts, translations = checked_texts(sources, "sources"), checked_texts(targets, "targets")
         if len(texts) != len(translations):
             raise InputError(f"{len(texts)} sources cannot be scored with {len(translations)} targets")
         pairs = [
@@ -258,14 +273,8 @@ class Pipeline:
         return scored[0] if isinstance(sources, str) else scored
 
     def token_log_probabilities(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
-        """Give log p of each token of given targets under their sources, and of their end, in token numbers."""
-        order = sorted(range(len(pairs)), key=lambda index: max(map(len, pairs[index])))
-        found: dict[int, list[float]] = {}
-        while order:
-            size = max(1, _SCORED // max(1, *map(len, pairs[order[-1]])))  # by the longest of what is left
-            chosen, order = order[-size:], order[:-size]
-            found.update(zip(chosen, self._log_probabilities([pairs[index] for index in chosen]), strict=True))
-        return [found[index] for index in range(len(pairs))]
+        """Return log p of each token of given targets under their sources, and of their end, in token numbers."""
+        return token_log_probabilities(self.model, pairs)
 
     def decode(self, sources: Sequence[list[int]], **changes: Any) -> list[list[Hypothesis]]:
         """Search for targets of sources in token numbers, with their tags and ends; best first."""
@@ -291,8 +300,9 @@ class Pipeline:
     def with_changes(self, changes: dict[str, Any]) -> SearchSettings:
         """Give the settings of this model with some of them changed."""
         given = {key: value for key, value in changes.items() if value is not None}
-        if given.get("n_best", 1) > given.get("beam", self.settings.beam) and "beam" not in given:
-            given["beam"] = given["n_best"]
+        wanted = given.get("n_best", 1)
+        if "beam" not in given and isinstance(wanted, int) and wanted > self.settings.beam:
+            given["beam"] = wanted
         settings = SearchSettings(**{**self.settings.model_dump(), **given})
         if settings.shortlist and self.shortlist is None:
             raise InputError("the model has no shortlist; `regard shortlist` makes one")
@@ -326,7 +336,7 @@ class Pipeline:
             return [("", text[:start]), (bare, text[start + len(bare) :])]
         pieces: list[Piece] = []
         for sentence, space in split_sentences(text):
-            for part, gap in split_opaque(sentence) or [("", "")]:
+            for part, gap in split_opaque(sentence, self._alphabet) or [("", "")]:
                 pieces += fitting_pieces(part, fits) if not is_opaque(part) else [(part, "")]
                 pieces[-1] = pieces[-1][0], pieces[-1][1] + gap
             pieces[-1] = pieces[-1][0], pieces[-1][1] + space
@@ -335,6 +345,11 @@ class Pipeline:
     def _is_copied(self, piece: str, source: list[int]) -> bool:
         """Whether there is nothing to translate in a piece."""
         return is_opaque(piece) or not self.source.has_words(source)
+
+    @property
+    def _alphabet(self) -> frozenset[str] | None:
+        """The characters that are translated, where others are copied: with one vocabulary for both sides."""
+        return self.source.alphabet if self.source is self.target and self.source.kind != "words" else None
 
     def _request(
         self, source: Sequence[int], wishes: Wishes, constraints: Constraints | None, settings: SearchSettings
@@ -346,7 +361,9 @@ class Pipeline:
             # What the vocabulary has no piece for is spelled in bytes; it must come through as it is.
             runs = self.source.spelled_in_bytes(source)
             if runs:
-                constraints = self._phrases.constraints((), wishes.forbid, runs)
+                both = self._phrases.constraints((), wishes.forbid, runs)
+                if both is not None and both.distance(both.start) < UNREACHABLE:  # or what is forbidden is more
+                    constraints = both
         needed = len(prefix) + (0 if constraints is None else constraints.distance(constraints.start))
         room = max(self.limit(source), needed + 10, settings.min_length + 10)
         return Request(
@@ -366,7 +383,8 @@ class Pipeline:
         return Part(text, hypothesis, source, attention)
 
     def _copied(self, piece: str, source: list[int]) -> Part:
-        return Part(on_one_line(piece), Hypothesis(self.target.encode(piece), 0.0, 0.0, cut=False), source)
+        written = Hypothesis(self.target.encode(piece), 0.0, 0.0, cut=False)
+        return Part(on_one_line(piece), written, source, copied=True)
 
     def attention(self, source: str, target: str, *, to: str | None = None) -> CrossAttention:
         """Give what each token of a translation looked at while it was written.
@@ -377,16 +395,14 @@ class Pipeline:
         >>> record.source[0], record.target[-1]
         ('<2en>', '</s>')
         """
-        source, target = _strings([source], "source")[0], _strings([target], "target")[0]
+        source, target = checked_texts([source], "source")[0], checked_texts([target], "target")[0]
         return self._attention(self.encoded(source, to), self.target.encode(target))
 
     def _attention(self, source: list[int], target: list[int]) -> CrossAttention:
-        device = self.model.output.weight.device
-        given = torch.tensor([[self._backend.start, *target]], device=device)
         return CrossAttention(
             [self.source.token(number) for number in source],
             [self.target.token(number) for number in (*target, self._backend.end)],
-            self.model.cross_attention(torch.tensor([source], device=device), given)[:, 0].cpu(),
+            cross_attention(self.model, source, target),
         )
 
     def _streamed(self, piece: str, to: str | None, settings: SearchSettings) -> Iterator[str]:
@@ -404,36 +420,21 @@ class Pipeline:
             yield text[len(shown) :]
             shown = text
 
-    @torch.no_grad()
-    def _log_probabilities(self, pairs: list[tuple[list[int], list[int]]]) -> list[list[float]]:
-        start, end, pad = self._backend.start, self._backend.end, self.model.config.pad_id
-        device = self.model.output.weight.device
-        source = padded([source for source, _ in pairs], pad).to(device)
-        given = padded([[start, *target] for _, target in pairs], pad).to(device)
-        labels = padded([[*target, end] for _, target in pairs], pad).to(device)
-        logs_BT = self.model(source, given).log_softmax(-1).gather(2, labels[:, :, None])[:, :, 0].double()
-        return [row[: len(target) + 1] for row, (_, target) in zip(logs_BT.tolist(), pairs, strict=True)]
+
+def _checked_prefix(prefix: str) -> str:
+    if not isinstance(prefix, str):
+        raise InputError(f"prefix is a {type(prefix).__name__}; a string was expected")
+    return checked_texts(prefix, "prefix")[0]
 
 
-def _strings(texts: str | Iterable[str], name: str) -> list[str]:
-    """Return texts as a list; raise an `InputError` for what is none."""
-    if isinstance(texts, str):
-        texts = [texts]
-    elif isinstance(texts, bytes) or not isinstance(texts, Iterable):
-        raise InputError(f"{name} is a {type(texts).__name__}; a string, or a list of strings, was expected")
-    lines = list(texts)
-    for number, text in enumerate(lines):
-        if not isinstance(text, str):
-            raise InputError(f"{name}[{number}] is a {type(text).__name__}; a string was expected")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(f"a text has half a character (a lone surrogate) at {error.start}") from None
-    return lines
-
-
-def _words(words: Iterable[str], name: str) -> tuple[str, ...]:
-    return tuple(_strings(words, name))
+def _allows(constraints: Constraints | None, tokens: Sequence[int]) -> bool:
+    """Whether tokens have no forbidden word in them."""
+    if constraints is None:
+        return True
+    state: State | None = constraints.start
+    for token in tokens:
+        state = None if state is None else constraints.after(state, token)
+    return state is not None and not constraints.is_hanging(state)
 
 
 def read_settings(path: Path) -> SearchSettings:

@@ -1,7 +1,5 @@
 """What a module computes: the one function that decides whether a module is one of ours, unchanged."""
 
-from functools import cache
-
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
@@ -94,30 +92,6 @@ def unknown_module(model: nn.Module) -> str | None:
     return None
 
 
-def fingerprint(model: nn.Module) -> tuple[object, ...]:
-    """Return what changes whenever modules, their hooks or their parameters do; it takes a tenth of a millisecond.
-
-    >>> from torch import nn
-    >>> layer = nn.Linear(2, 3)
-    >>> before = fingerprint(layer)
-    >>> nn.init.zeros_(layer.bias).sum().item()
-    0.0
-    >>> fingerprint(layer) == before
-    False
-    """
-    found: list[object] = [torch_modules._has_any_global_hook()]  # type: ignore[no-untyped-call]
-    waiting = [model]
-    while waiting:
-        module = waiting.pop()
-        methods = _methods(type(module))
-        found += (id(module), type(module), len(_hooks(module)), methods.isdisjoint(vars(module)))
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                found += (id(parameter), 0 if parameter.is_inference() else parameter._version)
-        waiting += (child for child in module._modules.values() if child is not None)
-    return tuple(found)
-
-
 def _difference(module: nn.Module) -> str:
     cls, _ = _without_fsdp(type(module))
     if REFERENCES.get(cls, cls) not in _KNOWN:
@@ -127,9 +101,13 @@ def _difference(module: nn.Module) -> str:
     return "has hooks"
 
 
-@cache
 def _methods(cls: type[nn.Module]) -> frozenset[str]:
-    return frozenset(name for name in dir(cls) if callable(getattr(cls, name)))
+    if cls not in _METHODS:
+        _METHODS[cls] = frozenset(name for name in dir(cls) if callable(getattr(cls, name)))
+    return _METHODS[cls]
+
+
+_METHODS: dict[type[nn.Module], frozenset[str]] = {}
 
 
 def is_sharded(module: nn.Module) -> bool:

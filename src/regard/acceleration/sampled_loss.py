@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.acceleration.fused_loss import ROWS, check_rows, scaled_gradients
 from regard.acceleration.linear import int8_linear, sgemm_linear
 from regard.errors import InputError
-from regard.kernels.bindings import LANES, can_compute, library, threads
+from regard.kernels.bindings import LANES, SampledLoss, can_compute, library, threads
 from regard.ops.rng import GOLDEN, row_words
 
 SMALL = 2.0**-6
@@ -89,15 +89,6 @@ def _sampled_loss(
         torch.stack(passes), weight_WD, bias_W, labels_R, words_PR, smoothing, alpha, int8
     )
     return total
-
-
-class _Sampling(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in "PRWD"),
-        *((name, ctypes.c_void_p) for name in ("logits", "labels", "starts", "states", "weight", "bias")),
-        *((name, ctypes.c_float) for name in ("smoothing", "small", "agreement")),
-        *((name, ctypes.c_void_p) for name in ("losses", "state_gradient", "weight_gradient", "bias_gradient")),
-    )
 
 
 class _SampledLoss(torch.autograd.Function):
@@ -184,13 +175,13 @@ class _Piece:
         losses_R = torch.empty(self.labels_R.size(0), dtype=torch.float32, device="cpu")
         read = [self.labels_R, self.words_PR, self.states_PRD, self.weight_WD, self.bias_W]
         read = [None if x is None else x.contiguous() for x in (logits_PRW, *read)]
-        drawing = _Sampling(
+        described = SampledLoss(
             *(*self.words_PR.shape, *self.weight_WD.shape),
             *(None if x is None else x.data_ptr() for x in read),
             *(self.smoothing, SMALL, self.alpha),
             *(None if x is None else x.data_ptr() for x in (losses_R, *gradients)),
         )
-        library().regard_drawn_loss(ctypes.byref(drawing), threads())
+        library().regard_sampled_loss(ctypes.byref(described), threads())
         return losses_R.sum()
 
     def by_formula(self, gradients: _Gradients) -> Tensor:

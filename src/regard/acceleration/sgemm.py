@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.kernels.bindings import can_compute, has_memory, library, threads
+from regard.kernels.bindings import MatrixView, Sgemm, can_compute, has_memory, library, threads
 
 _FEW_ROWS = 64
 """For fewer, packing the weights costs more than is saved."""
@@ -94,23 +94,11 @@ def as_rows(x: Tensor) -> Tensor:
 
 @cache
 def _is_faster() -> bool:
-    return int(library().regard_multiplies_floats()) == 2
+    return int(library().regard_sgemm_support()) == 2
 
 
 def _result(x: Tensor, weight_XD: Tensor) -> Tensor:
     return x.new_empty(*x.shape[:-1], weight_XD.size(0))
-
-
-class _Sgemm(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in "RDX"),
-        ("x", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("row_apart", "row_input_apart")),
-        ("weight", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("output_apart", "input_apart")),
-        *((name, ctypes.c_void_p) for name in ("bias", "y", "sums", "gate")),
-        *((name, ctypes.c_int32) for name in ("add", "relu")),
-    )
 
 
 def _multiply(
@@ -125,11 +113,10 @@ def _multiply(
     relu: bool = False,
 ) -> None:
     x_RD = x_RD if 1 in x_RD.stride() else x_RD.contiguous()
-    product = _Sgemm(
+    product = Sgemm(
         *(*x_RD.shape, weight_XD.size(0)),
-        *(x_RD.data_ptr(), *x_RD.stride()),
-        *(weight_XD.data_ptr(), *weight_XD.stride()),
+        *map(MatrixView.of, (x_RD, weight_XD)),
         *(None if some is None else some.data_ptr() for some in (bias_X, to, sums_R, gate)),
         *(add, relu),
     )
-    library().regard_float_product(ctypes.byref(product), threads())
+    library().regard_sgemm(ctypes.byref(product), threads())

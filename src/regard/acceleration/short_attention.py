@@ -7,39 +7,20 @@ import torch
 from torch import Tensor
 
 from regard.acceleration.varlen import SameSequence
-from regard.kernels.bindings import LANES, can_compute, has_memory, library, threads
+from regard.kernels.bindings import (
+    LANES,
+    Attention,
+    AttentionGradients,
+    HeadsView,
+    can_compute,
+    has_memory,
+    library,
+    threads,
+)
 from regard.ops.attention import repeat_heads
 
 MAX_LENGTH = 64
 """How many queries and keys the kernel takes; of more, torch computes blocks of scores as fast."""
-
-
-class _Rows(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("batch", "head", "row")),
-    )
-
-    @classmethod
-    def of(cls, x_BHTX: Tensor) -> "_Rows":
-        return cls(x_BHTX.data_ptr(), *x_BHTX.stride()[:3])
-
-
-class _Attention(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in "BHGTSKV"),
-        ("scale", ctypes.c_float),
-        ("causal", ctypes.c_int32),
-        ("allowed", ctypes.c_void_p),
-        ("query_begins", ctypes.c_void_p),
-        ("key_begins", ctypes.c_void_p),
-        *((name, _Rows) for name in ("query", "key", "value", "output")),
-        ("totals", ctypes.c_void_p),
-    )
-
-
-class _Gradients(ctypes.Structure):
-    _fields_ = tuple((name, _Rows) for name in ("output", "query", "key", "value"))
 
 
 def is_short(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, causal: bool, allowed: Tensor | None) -> bool:
@@ -127,7 +108,7 @@ class _Short(torch.autograd.Function):
         if grad_BHTV.stride(3) != 1 or grad_BHTV.is_neg():
             grad_BHTV = _like_projections(*grad_BHTV.shape).copy_(grad_BHTV)
         gradients = tuple(_like_projections(*x.shape) for x in saved[:3])
-        places = _Gradients(*map(_Rows.of, (grad_BHTV, *gradients)))
+        places = AttentionGradients(*map(HeadsView.of, (grad_BHTV, *gradients)))
         library().regard_attention_backward(ctypes.byref(described), ctypes.byref(places), threads())
         return *gradients, None, None, None
 
@@ -145,19 +126,19 @@ def _described(
     output_BHTV: Tensor,
     totals_BTH2: Tensor,
     allowed_BS: Tensor | None,
-) -> _Attention:
+) -> Attention:
     (B, H, T, K), (_, G, S, V) = query_BHTK.shape, value_BGSV.shape
     begins: tuple[int | None, int | None] = (None, None)
     if ctx.sequences is not None:
         queries, keys = ctx.sequences.queries, ctx.sequences.keys
         B, begins = len(queries), (queries.cu_seqlens.data_ptr(), keys.cu_seqlens.data_ptr())
-    return _Attention(
+    return Attention(
         *(B, H, G, T, S, K, V),
         ctx.scale,
         ctx.causal,
         None if allowed_BS is None else allowed_BS.data_ptr(),
         *begins,
-        *map(_Rows.of, (query_BHTK, key_BGSK, value_BGSV, output_BHTV)),
+        *map(HeadsView.of, (query_BHTK, key_BGSK, value_BGSV, output_BHTV)),
         totals_BTH2.data_ptr(),
     )
 

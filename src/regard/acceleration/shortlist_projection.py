@@ -47,7 +47,7 @@ class ShortlistProjection:
         x_RD = x_RD.contiguous()
         weights = (LinearPointers * len(chosen))(*(one.pointers for one in chosen))
         numbers = (ctypes.c_void_p * len(words))(*(some.ctypes.data for some in words))
-        library.regard_chosen(
+        library.regard_shortlist_linear(
             weights, numbers, x_RD.data_ptr(), len(words), N, self._W, threads(), logits_RW.data_ptr()
         )
         return logits_RW

@@ -168,7 +168,7 @@ def can_use_varlen(model: Transformer) -> bool:
         config.kind == "encoder-decoder"
         and not (model.training and config.attention_dropout > 0.0)
         and all(width % LANES == 0 for width in widths)
-        and can_compute(model.output.weight)
         and unknown_module(model) is None
+        and can_compute(model.output.weight)
         and all(type(part) in REFERENCES for part in model.modules() if isinstance(part, MultiHeadAttention))
     )

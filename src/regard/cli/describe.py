@@ -18,10 +18,12 @@ def describe(
     from regard import models
     from regard.errors import InputError
     from regard.model import Transformer, TransformerConfig
-    from regard.model.directory import CONFIG_FILE, read_config
+    from regard.model.directory import CONFIG_FILE, check_build, read_config, read_modules
 
     if model is not None and preset is None:
-        config = read_config(models.find(model) / CONFIG_FILE)
+        directory = models.find(model)
+        config = read_config(directory / CONFIG_FILE)
+        check_build(directory, read_modules(directory / CONFIG_FILE), None)
     elif preset is not None and model is None:
         config = TransformerConfig.preset(preset, vocab_size=vocab_size)
     else:

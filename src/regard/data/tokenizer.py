@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
@@ -124,6 +125,11 @@ class Tokenizer:
         if self.kind == "words":
             return token.removesuffix("@@") if token.endswith("@@") else f"{token} "
         return int(token[3:5], 16) if token in _BYTE_SET else token.replace(SPACE, " ")
+
+    @cached_property
+    def alphabet(self) -> frozenset[str]:
+        """The characters that there are pieces for; others are spelled in bytes."""
+        return frozenset(char for token in self.tokens.values() if token not in _BYTE_SET for char in token)
 
     def has_words(self, numbers: Sequence[int]) -> bool:
         """Say whether there is a letter among the pieces, other than those that are spelled in bytes."""

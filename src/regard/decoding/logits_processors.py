@@ -96,6 +96,8 @@ def check_request(request: Request, settings: SearchSettings) -> None:
         if after is None:
             raise InputError("what the sentence must start with has a forbidden word in it")
         progress = after
+    if request.prefix and rules.is_hanging(progress):
+        raise InputError("what the sentence must start with has a forbidden word in it")
     needed = rules.distance(progress)
     if needed >= UNREACHABLE:
         raise InputError("the required words cannot come without a forbidden one")

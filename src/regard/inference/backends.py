@@ -51,7 +51,7 @@ def choose_backend(model: Transformer, precision: Precision = "float", shortlist
     'generic decoder (output has hooks)'
     """
     reason = unknown_module(model)
-    device = model.output.weight.device
+    device = model.device
     if reason is None and device.type != "cpu":
         reason = f"the model is on {device}"
     if reason is None:

@@ -25,6 +25,7 @@ class GenericBackend:
             raise InputError("the model's config has no decoder, or no bos_id and eos_id; a search needs all of them")
         self.config, self.model, self.shortlist = config, model, shortlist
         self.start, self.end = config.bos_id, config.eos_id
+        self.device = model.device
         self.name = f"generic decoder ({reason})" if reason else "generic decoder"
 
     @property
@@ -118,4 +119,4 @@ class GenericDecoder:
         self._cache.keep((first_B1 + np.arange(self._beams)).ravel())
 
     def _on_device(self, tokens: Tensor) -> Tensor:
-        return tokens.to(self._model.output.weight.device, non_blocking=True)
+        return tokens.to(self._backend.device, non_blocking=True)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.ops import Causal, Mask
+from regard.ops.masks import broadcast_to_scores
 
 Rows = Sequence[int] | NDArray[np.int64] | Tensor
 """Numbers of rows; a tensor on a device is read back to the host."""
@@ -90,7 +91,7 @@ class KeyValueCache:
                 place[row_B1, :, at_BT] = x_BGTK.detach().transpose(1, 2)
             mask = Causal(start_B)
         self._kept = kept
-        self._lengths = before + (T if counts is None else _on_host(counts))
+        self._lengths = before + (T if counts is None else on_host(counts))
         return KeyValue(kept.key_BGSK[:, :, :S], kept.value_BGSV[:, :, :S]), mask
 
     @contextmanager
@@ -127,11 +128,16 @@ class KeyValueCache:
         """Keep these rows, in this order."""
         if self._kept is None:
             return
-        host = _on_host(rows)
+        host = on_host(rows)
         index = _index(host, self._kept.key_BGSK.device)
         self._lengths = self.lengths[host]
         S = int(self._lengths.max()) if len(host) else 0
         self._kept = KeyValue(*(_selected(x, index, S) for x in self._kept))
+
+    def expand(self, beams: int) -> None:
+        """Repeat each row so many times."""
+        if self._kept is not None:
+            self.keep(np.repeat(np.arange(len(self.lengths)), beams))
 
     def admit(self, other: "KeyValueCache") -> None:
         """Take in the rows of another cache, behind those that are there."""
@@ -172,6 +178,15 @@ class SourceCache:
             raise InputError(f"the cache was started with {self.sentences} sources and was given {R} rows")
         return query_RTD.reshape(self.sentences, self.beams * T, D)
 
+    def fold_scores(self, x: Tensor, name: str, heads: int, T: int) -> Tensor:
+        """Return a mask or a bias for the scores (R, H, T, S) as one for those of folded queries, (B, H, N · T, S)."""
+        B, N, S = self.sentences, self.beams, self.key_value.key_BGSK.size(2)
+        x4 = broadcast_to_scores(x, name, (B * N, heads, T, S), 4, self.key_value.key_BGSK.device)
+        if N == 1:
+            return x4
+        x4 = x4.expand(B * N, -1, T, -1)
+        return x4.reshape(B, N, *x4.shape[1:]).transpose(1, 2).flatten(2, 3)
+
     @property
     def sentences(self) -> int:
         """How many sources there are."""
@@ -184,7 +199,7 @@ class SourceCache:
 
     def keep(self, rows: Rows) -> None:
         """Keep these rows, in this order: all beams of some sentences."""
-        index = _index(_on_host(rows)[:: self.beams] // self.beams, self.key_value.key_BGSK.device)
+        index = _index(on_host(rows)[:: self.beams] // self.beams, self.key_value.key_BGSK.device)
         self.key_value = KeyValue(*(x.index_select(0, index) for x in self.key_value))
         self.mask = None if self.mask is None else self.mask.index_select(0, index)
 
@@ -265,13 +280,13 @@ class DecoderLayerCache:
 
     def expand(self, beams: int) -> None:
         """Repeat each row for so many beams."""
-        if len(self.past.lengths):
-            self.past.keep(np.repeat(np.arange(len(self.past.lengths)), beams))
+        self.past.expand(beams)
         if self.source is not None:
             self.source.beams *= beams
 
 
-def _on_host(rows: Rows) -> NDArray[np.int64]:
+def on_host(rows: Rows) -> NDArray[np.int64]:
+    """Return numbers of rows, or one for each row, as an array."""
     return np.asarray(rows.tolist() if isinstance(rows, Tensor) else rows, dtype=np.int64)
 
 

@@ -35,7 +35,7 @@ class SavedModel(NamedTuple):
     config: TransformerConfig
     tensors: dict[str, Tensor]
     modules: tuple[str, ...] = ()
-    """The classes of modules that are neither regard's nor torch's, by name: only `build` can make them again."""
+    """The classes of modules that a config does not describe, by name: only `build` can make them again."""
 
 
 Build = Callable[[TransformerConfig], nn.Module]
@@ -43,9 +43,13 @@ Build = Callable[[TransformerConfig], nn.Module]
 
 
 def foreign_modules(model: nn.Module) -> tuple[str, ...]:
-    """Return the names of the classes of modules that are neither regard's nor torch's."""
-    names = {f"{type(module).__module__}.{type(module).__qualname__}" for module in model.modules()}
-    return tuple(sorted(name for name in names if name.partition(".")[0] not in ("regard", "torch")))
+    """Return the names of the classes of modules that are not regard's.
+
+    Of torch's, regard's own layers use `Linear` and `ModuleList`.
+    """
+    classes = {type(module) for module in model.modules()} - {nn.Linear, nn.ModuleList}
+    names = (f"{cls.__module__}.{cls.__qualname__}" for cls in classes)
+    return tuple(sorted(name for name in names if name.partition(".")[0] != "regard"))
 
 
 def write_model_directory(path: Path, model: SavedModel) -> None:
@@ -70,7 +74,7 @@ def read_model_directory(path: Path) -> SavedModel:
     if not path.is_dir():
         raise ModelError(f"{path} is {'a file' if path.exists() else 'missing'}; a model is a directory")
     config, tensors = read_config(path / CONFIG_FILE), read_weights(path / WEIGHTS_FILE)
-    modules = _read_modules(path / CONFIG_FILE)
+    modules = read_modules(path / CONFIG_FILE)
     if modules:  # whose parameters may have any names
         return SavedModel(config, tensors, modules)
     for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
@@ -80,7 +84,8 @@ def read_model_directory(path: Path) -> SavedModel:
     return SavedModel(config, tensors)
 
 
-def _read_modules(path: Path) -> tuple[str, ...]:
+def read_modules(path: Path) -> tuple[str, ...]:
+    """Read the names of the classes of modules that are not regard's."""
     names = read_json(path, largest=_LARGEST_CONFIG).get("modules", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ModelError(f"{path}: modules is not a list of names")
@@ -90,9 +95,10 @@ def _read_modules(path: Path) -> tuple[str, ...]:
 def check_build(path: Origin, modules: tuple[str, ...], build: Build | None) -> None:
     """Raise a `ModelError` if a saved model has modules that only a `build` function can make."""
     if modules and build is None:
+        more = f" and {len(modules) - 3} more" if len(modules) > 3 else ""
         raise ModelError(
-            f"{path} was saved with modules that are not regard's: {', '.join(modules)}; "
-            "pass build=, the function that makes the model from its config"
+            f"{path} was saved with modules that are not regard's: {', '.join(map(_name, modules[:3]))}{more}; "
+            "load it in Python with build=, the function that makes the model from its config"
         )
 
 

@@ -5,14 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.layers import Decoder, DecoderCache, Embedding, Encoder
 from regard.layers.embeddings import check_tokens
-from regard.layers.kv_cache import Rows
+from regard.layers.kv_cache import Rows, on_host
 from regard.model.build import build_decoder, build_embedding, build_encoder, build_output
 from regard.model.config import TransformerConfig
 from regard.model.describe import describe
@@ -100,7 +99,7 @@ class Transformer(nn.Module):
             check_tokens(target)
             cache.check(target.size(0), target.size(1), lengths)
             with torch.no_grad():  # what a cache keeps carries no gradient, so nothing that reads it can
-                counts = None if lengths is None else np.asarray(lengths, dtype=np.int64)
+                counts = None if lengths is None else on_host(lengths)
                 x_BTD = embedding(target, cache.past.offset, counts)
                 states = decoder(x_BTD, cache=cache, lengths=lengths, record=record)
         elif lengths is not None:
@@ -197,6 +196,11 @@ class Transformer(nn.Module):
             model = make(config).to(saved if at_least is None else torch.promote_types(saved, at_least))
         load_tensors(model, tensors, source=path)
         return model.eval()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
 
     @property
     def _last_embedding(self) -> Embedding:

@@ -1,5 +1,6 @@
 """What is asked of a translation, and what comes of it: pieces of a text, put together again."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -7,6 +8,7 @@ from torch import Tensor
 from regard.data import Tokenizer
 from regard.data.sentences import Piece
 from regard.decoding import Hypothesis
+from regard.errors import InputError
 from regard.notebook import heat_map_html, ranking_html
 
 _BREAKS = dict.fromkeys(map(ord, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
@@ -29,7 +31,7 @@ class Translation:
     source_tokens: list[str] | None = None
     """What the source numbers of the alignment count."""
     untranslated: tuple[str, ...] = ()
-    """Sentences that have words, and for which the model wrote nothing."""
+    """Sentences that have words, and for which the model wrote nothing, or next to nothing."""
 
     def __str__(self) -> str:
         return self.text
@@ -96,6 +98,15 @@ class Part:
     hypothesis: Hypothesis
     source: list[int]
     attention_TS: Tensor | None = None
+    copied: bool = False
+    """Whether there was nothing to translate in it."""
+
+
+def _loses_words(source: str, translation: str, target: Tokenizer) -> bool:
+    """Whether words went in, and none, or hardly any, came out beside what is copied character by character."""
+    letters = sum(map(str.isalnum, source))
+    written = sum(char.isalnum() and (char in target.alphabet or target.kind == "words") for char in translation)
+    return written == 0 or (letters >= 30 and 6 * written < letters)
 
 
 def on_one_line(text: str) -> str:
@@ -106,8 +117,8 @@ def on_one_line(text: str) -> str:
 def put_together(pieces: list[Piece], parts: list[list[Part]], source: Tokenizer, target: Tokenizer) -> Translation:
     """Make a text of its pieces, each with its translations, best first, and the spaces between them."""
     count = max((len(found) for found in parts), default=0)
-    whole = [_ranked(pieces, parts, rank, source, target) for rank in range(max(count, 1))]
-    return replace(whole[0], alternatives=tuple(whole[1:]))
+    best, *others = [_ranked(pieces, parts, rank, source, target) for rank in range(max(count, 1))]
+    return replace(best, alternatives=tuple(sorted(others, key=lambda one: -one.score)))
 
 
 def _ranked(
@@ -129,7 +140,7 @@ def _ranked(
                 moved = [(len(source_tokens) + at, len(tokens) + place) for place, at in enumerate(looked)]
                 alignment = (alignment or []) + moved
             text += part.text
-            if not part.text.strip():
+            if not part.copied and _loses_words(piece, part.text, target):
                 untranslated.append(piece)
             tokens += map(target.token, part.hypothesis.tokens)
             source_tokens += map(source.token, part.source)
@@ -144,3 +155,20 @@ def _ranked(
         source_tokens=None if alignment is None else source_tokens,
         untranslated=tuple(untranslated),
     )
+
+
+def checked_texts(texts: str | Iterable[str], name: str) -> list[str]:
+    """Return texts as a list; raise an `InputError` for what is none."""
+    if isinstance(texts, str):
+        texts = [texts]
+    elif isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise InputError(f"{name} is a {type(texts).__name__}; a string, or a list of strings, was expected")
+    lines = list(texts)
+    for number, text in enumerate(lines):
+        if not isinstance(text, str):
+            raise InputError(f"{name}[{number}] is a {type(text).__name__}; a string was expected")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"a text has half a character (a lone surrogate) at {error.start}") from None
+    return lines

@@ -15,12 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard import __version__
+from regard.acceleration.dropout import kernel_dropout
+from regard.acceleration.linear import int8_linear, sgemm_linear
 from regard.acceleration.packed_linear import bytes_are_fast, packed_weight
+from regard.acceleration.sgemm import by_kernel
+from regard.acceleration.short_attention import short_attention
 from regard.kernels.bindings import kernels
 from regard.memory import allocator
-from regard.ops import attention, dropout
-from regard.ops.float_product import by_kernel
-from regard.ops.linear import linear, products_in_bytes
 from regard.training.comparison import Comparison, compare
 from regard.training.environment import cpu_name
 
@@ -100,7 +101,7 @@ def _memory(kept: bool) -> Finding:
 
 def _dropout(seconds: float) -> Finding:
     x = torch.randn(4096, 512)
-    found = compare(lambda: dropout(x, 0.1), lambda: F.dropout(x, 0.1), seconds)
+    found = compare(lambda: kernel_dropout(x, 0.1), lambda: F.dropout(x, 0.1), seconds)
     return _finding("dropout", f"from random bytes, rates rounded to n/256: {found.text(_TORCH)}.", found)
 
 
@@ -109,10 +110,14 @@ def _attention(seconds: float) -> Finding:
         return Finding("attention", "by torch: the kernels of the package were not built.", f"{_BUILD.capitalize()}.")
     heads = torch.randn(200, 4, 20, 32, requires_grad=True)
 
-    def trained(function: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[[], object]:
-        return lambda: torch.autograd.grad(function(heads, heads, heads).sum(), heads)
+    def trained(attention: Callable[[], Tensor]) -> Callable[[], object]:
+        return lambda: torch.autograd.grad(attention().sum(), heads)
 
-    found = compare(trained(attention), trained(F.scaled_dot_product_attention), seconds)
+    found = compare(
+        trained(lambda: short_attention(heads, heads, heads, False, None, scale=32**-0.5)),
+        trained(lambda: F.scaled_dot_product_attention(heads, heads, heads)),
+        seconds,
+    )
     return _finding(
         "attention", f"kernel for short sequences: {found.text(_TORCH)} (20 tokens, with gradients).", found
     )
@@ -122,9 +127,7 @@ def _float32(seconds: float) -> Finding:
     x, weight = _factors()
     if not by_kernel(x, weight):
         return Finding("float32", "matmuls by torch's own library.")
-    found = compare(
-        lambda: _forward_and_backward(x, weight), lambda: _backward(F.linear(x, weight), x, weight), seconds
-    )
+    found = compare(_trained(sgemm_linear, x, weight), _trained(F.linear, x, weight), seconds)
     advice = ""
     if found.slower:
         advice = f'{_REPORT}. training.precision = "int8" or "bfloat16" does without these matmuls.'
@@ -135,10 +138,10 @@ def _precision(seconds: float) -> Finding:
     x, weight = _factors()
     half, half_weight = (tensor.detach().bfloat16().requires_grad_() for tensor in (x, weight))
     ways: dict[str, Callable[[], object]] = {
-        "bfloat16": lambda: _forward_and_backward(half, half_weight),
-        "int8": lambda: _forward_and_backward(x, weight, int8=True),
+        "bfloat16": _trained(F.linear, half, half_weight),
+        "int8": _trained(int8_linear, x, weight),
     }
-    found = {name: compare(way, lambda: _forward_and_backward(x, weight), seconds) for name, way in ways.items()}
+    found = {name: compare(way, _trained(sgemm_linear, x, weight), seconds) for name, way in ways.items()}
     text = "; ".join(f"{name}: {comparison.text('float32')}" for name, comparison in found.items())
     best = max(found, key=lambda name: found[name].ratio)
     if found[best].low > 1.2:
@@ -167,11 +170,11 @@ def _factors() -> tuple[Tensor, Tensor]:
     return torch.randn(1024, 512, requires_grad=True), torch.randn(1024, 512, requires_grad=True)
 
 
-def _forward_and_backward(x: Tensor, weight: Tensor, *, int8: bool = False) -> None:
-    with products_in_bytes(int8):
-        y = linear(x, weight)
-    _backward(y, x, weight)
+def _trained(linear: Callable[[Tensor, Tensor, None], Tensor], x: Tensor, weight: Tensor) -> Callable[[], object]:
+    """Return a function that multiplies forward and backward."""
 
+    def run() -> object:
+        y = linear(x, weight, None)
+        return torch.autograd.grad(y, (x, weight), y.detach())
 
-def _backward(y: Tensor, x: Tensor, weight: Tensor) -> None:
-    torch.autograd.grad(y, (x, weight), y.detach())
+    return run

@@ -24,8 +24,8 @@ NotNegative = Annotated[float, Field(ge=0.0, strict=True)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0, strict=True)]
 
 
-def _current_name(value: object) -> object:
-    """Take a sampled gradient by the name that it had in the first run files."""
+def current_softmax_gradient(value: object) -> object:
+    """Return a setting of `softmax_gradient` by its present name: the first run files called "sampled" "drawn"."""
     return "sampled" if value == "drawn" else value
 
 
@@ -106,7 +106,7 @@ class Training(Config):
     accumulate: Size = 1
     """How many batches go into an update."""
     label_smoothing: Share = 0.1
-    softmax_gradient: Annotated[Literal["exact", "sampled"], BeforeValidator(_current_name)] = "exact"
+    softmax_gradient: Annotated[Literal["exact", "sampled"], BeforeValidator(current_softmax_gradient)] = "exact"
     """Whether all elements of the gradient for the logits are used, or the small ones are sampled, so that the gradient
     is unbiased: faster where the vocabulary is large for the width of the model.
     """

@@ -15,7 +15,7 @@ from regard.model.directory import CHECKPOINTS, CONFIG_FILE, SNAPSHOTS
 from regard.training.callbacks import METRICS
 from regard.training.checkpoints import step_of
 from regard.training.preparation import Tell
-from regard.training.recipe import Run
+from regard.training.recipe import Run, current_softmax_gradient
 
 try:
     import fcntl
@@ -162,6 +162,8 @@ def _fixed(content: dict[str, Any]) -> dict[str, Any]:
             fields = {**fields, **sides}
         if section == "tokenizer":
             fields = _placeless(fields)
+        if "softmax_gradient" in fields:
+            fields = {**fields, "softmax_gradient": current_softmax_gradient(fields["softmax_gradient"])}
         kept[section] = {key: value for key, value in fields.items() if key not in free}
     return kept
 

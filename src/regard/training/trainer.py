@@ -16,7 +16,6 @@ from regard.model.directory import (
     SNAPSHOTS,
     SavedModel,
     check_build,
-    foreign_modules,
     load_tensors,
     read_model_directory,
     write_model_directory,
@@ -74,7 +73,7 @@ class Trainer:
         loss_at = losses_of(training) if loss is None else lambda step: loss
         self._build = build
         self._learner = Learner(run, prepared.model, processes, loss_at, build)
-        self._modules = foreign_modules(self._learner.model)
+        self._modules = self._learner.foreign_modules
         cuts = Cuts.of(prepared.source, prepared.target, training.subword_dropout, seed=training.seed)
         self._loader = StepLoader(
             prepared.train,

@@ -85,7 +85,7 @@ class Judge:
     def _loss(self, model: Transformer) -> float:
         total, tokens = 0.0, 0
         for part in self._examples.in_order(self._budget):
-            batch = self._examples.batch(part).to(model.output.weight.device)
+            batch = self._examples.batch(part).to(model.device)
             real_BT = batch.labels_BT != model.config.pad_id
             states_BTD = model.decode(batch.target_BT, model.encode(batch.source_BS))
             total += float(model.output.loss(states_BTD[real_BT], batch.labels_BT[real_BT], smoothing=0.0))

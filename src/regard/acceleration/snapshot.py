@@ -1,0 +1,68 @@
+"""Whether a model has changed since its weights were packed."""
+
+from itertools import chain
+from operator import is_
+
+from torch import nn
+from torch.nn.modules import module as torch_modules
+
+_CONTAINERS = (
+    "_modules",
+    "_parameters",
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+
+
+class Snapshot:
+    """A model's modules, their settings and hooks, and its parameters, as they are now.
+
+    >>> from torch import nn
+    >>> layer = nn.Linear(2, 3)
+    >>> before = Snapshot(layer)
+    >>> before.is_current()
+    True
+    >>> nn.init.zeros_(layer.bias).sum().item()
+    0.0
+    >>> before.is_current()
+    False
+
+    It is compared before every translation, so it keeps what it compares in flat lists. torch counts no version of what
+    is changed in place through `parameter.data`, so that is not noticed.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modules = list(model.modules())
+        self._contents = [vars(module) for module in self._modules]
+        self._containers = [content[name] for content in self._contents for name in _CONTAINERS]
+        self._settings = [
+            (content, name)
+            for content in self._contents
+            for name, value in content.items()
+            if isinstance(value, bool | int | float | str)
+        ]
+        self._parameters = list(model.parameters())
+        self._objects, self._values = self._read_objects(), self._read_values()
+
+    def is_current(self) -> bool:
+        """Whether the model is still the same."""
+        objects = self._read_objects()
+        return (
+            len(objects) == len(self._objects)
+            and all(map(is_, objects, self._objects))
+            and self._read_values() == self._values
+        )
+
+    def _read_objects(self) -> list[object]:
+        return [*map(type, self._modules), *chain.from_iterable(map(dict.values, self._containers))]
+
+    def _read_values(self) -> tuple[object, ...]:
+        return (
+            torch_modules._has_any_global_hook(),  # type: ignore[no-untyped-call]
+            list(map(len, self._contents)),  # a `forward` of an instance's own is one more
+            [content.get(name) for content, name in self._settings],
+            [0 if parameter.is_inference() else parameter._version for parameter in self._parameters],
+            [parameter.data_ptr() for parameter in self._parameters if type(parameter) is nn.Parameter],
+        )

@@ -319,7 +319,7 @@ class Pipeline:
         return self.source.number(f"<2{to or languages[0]}>") if languages else None
 
     def _pieces(self, text: str, whole: bool) -> list[Piece]:
-        """Cut a text into sentences, and those into what the model can take; with requested it stays whole if it can."""
+        """Cut a text into sentences, and those into what the model takes; with requested words it stays whole."""
         # A table of positions has an end; the tag and the end of the source need a place in it too.
         limit = min(_LONGEST_PIECE, self._backend.longest - 2)
 
@@ -391,7 +391,7 @@ class Pipeline:
         return Part(on_one_line(piece), written, source, copied=True)
 
     def attention(self, source: str, target: str, *, to: str | None = None) -> CrossAttention:
-        """Return what each token of a translation looked at while it was written.
+        """Return what each token of a translation attends to.
 
         >>> import regard
         >>> model = regard.load("de-en")

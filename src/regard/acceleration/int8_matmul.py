@@ -82,7 +82,7 @@ def _has_room_for_all_bits() -> bool:
 
 
 _PLASTIC = 0xC13FA9A9
-"""How far it is from one chance of a weight to the next, as `GOLDEN` is for rows: the two do not go together."""
+"""The step from one random number of a weight to the next, as `GOLDEN` is for rows: the two do not go together."""
 
 
 def _uniform(largest_R1: Tensor, D: int, step: int) -> Tensor:

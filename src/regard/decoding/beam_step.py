@@ -114,7 +114,7 @@ def _choose_under_constraints(
     ended: list[tuple[float, int]] = []
     alive = [row for row in range(first, first + M) if beams.scores_BN[place, row] != DEAD]
     distances = {row: beams.distances_after(place, row, end) for row in alive}
-    # Only where nothing likely goes on are all words looked at.
+    # Only where nothing likely goes on are all words considered.
     for likely in (True, False):
         for (row, word), rank in _considered(beams, place, alive, found, logs_NW, likely=likely).items():
             left = int(distances[row][word])

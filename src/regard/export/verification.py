@@ -11,7 +11,7 @@ from regard.tasks import score
 _LOG_PROBABILITY = 1e-4
 _SAME = 0.999
 _BLEU = 0.3
-_ENOUGH = 500  # sentences, for a difference in BLEU to be more than chance
+_ENOUGH = 500  # sentences, for a difference in BLEU to be more than noise
 _RISE = 0.05  # of the negative log-likelihood of a token, where there are fewer
 
 

@@ -1,4 +1,4 @@
-"""What chance decides in training: random words that are a pure function of keys.
+"""Random numbers of training: random words that are a pure function of keys.
 
 While a training step runs inside `keyed_dropout`, each row has a key: what is dropped from an example does not
 depend on its neighbours, on the number of processes, or on what was drawn before.
@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.errors import InputError
 
 GOLDEN = 0x9E3779B9
-"""The golden part of a circle of 2³²: steps of this size spread more evenly than chance would."""
+"""The golden part of a circle of 2³²: steps of this size spread more evenly than random ones."""
 
 
 @contextmanager

@@ -27,7 +27,7 @@ class Translation:
     cut: bool = False
     """Whether a sentence ends because it had no more room, and not because the model ended it."""
     alignment: list[tuple[int, int]] | None = None
-    """For each target token the source token that it looked at most, as (source, target), where asked for."""
+    """For each target token the source token that it attends to most, as (source, target), where asked for."""
     source_tokens: list[str] | None = None
     """What the source numbers of the alignment count."""
     untranslated: tuple[str, ...] = ()

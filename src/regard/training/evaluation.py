@@ -47,8 +47,8 @@ def score_run(
     corpora: tuple[Corpus, ...] | None = None,
 ) -> dict[str, Score]:
     """Score what a model writes by several metrics, on the run's validation data or on other corpora."""
-    judge = _validator(run_directory, corpora, {"metric": metrics[0], "beam": beam})
-    return judge.scores(Transformer.load(model), metrics)
+    validator = _validator(run_directory, corpora, {"metric": metrics[0], "beam": beam})
+    return validator.scores(Transformer.load(model), metrics)
 
 
 def _validator(run_directory: Path, corpora: tuple[Corpus, ...] | None, changes: dict[str, Any]) -> Validator:

@@ -23,7 +23,7 @@ class FinalModel:
 
 
 def better_of(
-    one: FinalModel, other: FinalModel, judge: Callable[[Tensors], ValidationResult]
+    one: FinalModel, other: FinalModel, validate: Callable[[Tensors], ValidationResult]
 ) -> tuple[FinalModel, str]:
     """Validate two models; return the better one, of equals the one with the lower loss, and how they compare."""
     first = validate(one.weights)

@@ -252,7 +252,7 @@ class Run(Config):
         if self.validation.patience is not None and not self.data.valid:
             raise InputError("validation.patience is set, but data.valid names nothing to validate on")
         if self.averaging.kind == "best" and not self.data.valid:
-            raise InputError("averaging.kind is 'best', but data.valid names nothing to judge by")
+            raise InputError("averaging.kind is 'best', but data.valid names nothing to validate on")
         steps = self.training.steps
         if steps is not None and self.schedule.cooldown > steps:
             raise InputError(f"schedule.cooldown is {self.schedule.cooldown}, more than the run's {steps} steps")

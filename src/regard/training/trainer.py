@@ -1,4 +1,4 @@
-"""The loop: step, judge, save, and go on exactly where it stopped."""
+"""The loop: step, validate, save, and go on exactly where it stopped."""
 
 import math
 import shutil

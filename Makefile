@@ -35,8 +35,11 @@ format: $(READY)  ## put the format right
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(READY)  ## draw the pictures of the documentation
+docs: $(READY)  ## draw the pictures, write the configuration reference and build the site in docs/_build
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/reference.py
+	$(BIN)/sphinx-build -q -W --keep-going -c docs . docs/_build
 
 bench: bench-model bench-training bench-decode bench-exports bench-encoding  ## all benchmarks, results into benchmarks/results
 
@@ -57,5 +60,5 @@ bench-exports: $(READY)  ## the model of the package in other runtimes; DATA=tes
 bench-encoding: $(READY)  ## corpora into token shards, beside the tokenizers library; DATA=FILE.tsv
 	$(BIN)/python -m benchmarks.encoding $(DATA)
 
-clean:  ## remove the virtual environment and the caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+clean:  ## remove the virtual environment, the caches and the site
+	rm -rf docs/_build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -56,6 +56,14 @@ class StoppedError(RegardError):
         self.exit_code = 128 + signal
 
 
+class OutOfMemoryError(RegardError, MemoryError):
+    """Too much to compute at once."""
+
+
+class KernelError(RegardError):
+    """A kernel that failed for a reason that nobody foresaw: a mistake in the package."""
+
+
 class LostProcessError(RegardError):
     """Another process of a run that is gone."""
 

@@ -24,6 +24,7 @@ from regard.data.sentences import (
 )
 from regard.data.tokenizer import load_tokenizers
 from regard.decoding import Constraints, Hypothesis, Request, SearchSettings, Settled
+from regard.decoding.constraints import State
 from regard.decoding.phrases import UNREACHABLE
 from regard.decoding.settings import MOST_ROWS
 from regard.decoding.shortlist import SHORTLIST, Shortlist
@@ -39,8 +40,8 @@ from regard.notebook import table_html
 from regard.tasks.translation import (
     CrossAttention,
     Part,
+    RequestedWords,
     Translation,
-    Wishes,
     checked_texts,
     on_one_line,
     put_together,
@@ -152,7 +153,7 @@ class Pipeline:
 
     @property
     def identity(self) -> str:
-        """Tell this model, as it computes, from any other."""
+        """A digest of this model as it computes: its weights, tokenizers and settings."""
         digest = hashlib.sha256(f"{self.precision} {self.settings.model_dump_json()}".encode())
         for tokenizer in (self.source, self.target):
             digest.update(tokenizer.to_json().encode())
@@ -194,21 +195,21 @@ class Pipeline:
         """
         self._refresh()
         lines = checked_texts(texts, "texts")
-        wishes = Wishes(
+        requested = RequestedWords(
             tuple(checked_texts(require, "require")),
             tuple(checked_texts(forbid, "forbid")),
-            checked_texts(prefix, "prefix")[0],
+            _checked_prefix(prefix),
         )
         settings = self.with_changes(changes)
-        asked = self._phrases.constraints(wishes.require, wishes.forbid)
-        cut = [self._pieces(text, whole=wishes.something) for text in lines]
+        asked = self._phrases.constraints(requested.require, requested.forbid)
+        cut = [self._pieces(text, whole=requested.something) for text in lines]
         done: list[list[list[Part]]] = [[[] for _ in pieces] for pieces in cut]
         places: list[tuple[int, int]] = []
         sources: list[list[int]] = []
         for line, pieces in enumerate(cut):
             for at, (piece, _) in enumerate(pieces):
                 source = self.encoded(piece, to)
-                if piece and not wishes.something and self._is_copied(piece, source):
+                if piece and not requested.something and self._is_copied(piece, source) and _allows(asked, source):
                     done[line][at] = [self._copied(piece, source)]
                 elif piece:
                     places.append((line, at))
@@ -216,7 +217,7 @@ class Pipeline:
         found = decode_requests(
             self._backend,
             sources,
-            [self._request(source, wishes, asked, settings) for source in sources],
+            [self._request(source, requested, asked, settings) for source in sources],
             settings,
             never=self.target.special,
             text_of=self.target.decode if settings.n_best > 1 else None,
@@ -228,7 +229,7 @@ class Pipeline:
         return made[0] if isinstance(texts, str) else made
 
     def stream(self, text: str, *, to: str | None = None, **changes: Any) -> Iterator[str]:
-        """Give a translation piece by piece, each as soon as nothing can change it any more."""
+        """Return a translation piece by piece, each as soon as nothing can change it any more."""
         self._refresh()
         settings = self.with_changes(changes)
         (line,) = checked_texts([text], "texts")
@@ -283,11 +284,11 @@ class Pipeline:
         return decode_requests(self._backend, sources, requests, settings, never=self.target.special)
 
     def limit(self, source: Sequence[int]) -> int:
-        """Say how many tokens the translation of a source may have."""
+        """Return how many tokens the translation of a source may have."""
         return default_limit(self._backend, source)
 
     def encoded(self, text: str, to: str | None) -> list[int]:
-        """Give the source tokens of a text: its language's tag, the text, its end."""
+        """Return the source tokens of a text: its language's tag, the text, its end."""
         tag = self.tag(to)
         return [*([] if tag is None else [tag]), *self.source.encode(with_plain_spaces(text)), self.source_end]
 
@@ -297,17 +298,18 @@ class Pipeline:
         return self._backend.end
 
     def with_changes(self, changes: dict[str, Any]) -> SearchSettings:
-        """Give the settings of this model with some of them changed."""
+        """Return the settings of this model with some of them changed."""
         given = {key: value for key, value in changes.items() if value is not None}
-        if given.get("n_best", 1) > given.get("beam", self.settings.beam) and "beam" not in given:
-            given["beam"] = given["n_best"]
+        wanted = given.get("n_best", 1)
+        if "beam" not in given and isinstance(wanted, int) and wanted > self.settings.beam:
+            given["beam"] = wanted
         settings = SearchSettings(**{**self.settings.model_dump(), **given})
         if settings.shortlist and self.shortlist is None:
             raise InputError("the model has no shortlist; `regard shortlist` makes one")
         return settings
 
     def tag(self, to: str | None) -> int | None:
-        """Give the token that asks for a language, if the model has any."""
+        """Return the token that asks for a language, if the model has any."""
         languages = self.languages
         if to is None and len(languages) > 1:
             raise InputError(f"the model writes {' and '.join(languages)}; choose one with to= (--to)")
@@ -317,7 +319,7 @@ class Pipeline:
         return self.source.number(f"<2{to or languages[0]}>") if languages else None
 
     def _pieces(self, text: str, whole: bool) -> list[Piece]:
-        """Cut a text into sentences, and those into what the model can take; with wishes it stays whole if it can."""
+        """Cut a text into sentences, and those into what the model takes; with requested words it stays whole."""
         # A table of positions has an end; the tag and the end of the source need a place in it too.
         limit = min(_LONGEST_PIECE, self._backend.longest - 2)
 
@@ -334,7 +336,7 @@ class Pipeline:
             return [("", text[:start]), (bare, text[start + len(bare) :])]
         pieces: list[Piece] = []
         for sentence, space in split_sentences(text):
-            for part, gap in split_opaque(sentence) or [("", "")]:
+            for part, gap in split_opaque(sentence, self._alphabet) or [("", "")]:
                 pieces += fitting_pieces(part, fits) if not is_opaque(part) else [(part, "")]
                 pieces[-1] = pieces[-1][0], pieces[-1][1] + gap
             pieces[-1] = pieces[-1][0], pieces[-1][1] + space
@@ -344,17 +346,28 @@ class Pipeline:
         """Whether there is nothing to translate in a piece."""
         return is_opaque(piece) or not self.source.has_words(source)
 
+    @property
+    def _alphabet(self) -> frozenset[str] | None:
+        """The characters that are translated, where others are copied: with one vocabulary for both sides."""
+        return self.source.alphabet if self.source is self.target and self.source.kind != "words" else None
+
     def _request(
-        self, source: Sequence[int], wishes: Wishes, constraints: Constraints | None, settings: SearchSettings
+        self,
+        source: Sequence[int],
+        requested: RequestedWords,
+        constraints: Constraints | None,
+        settings: SearchSettings,
     ) -> Request:
-        prefix = tuple(self.target.encode(with_plain_spaces(wishes.prefix)))
+        prefix = tuple(self.target.encode(with_plain_spaces(requested.prefix)))
         if any(number in self.target.special for number in prefix):
-            raise InputError(f"{wishes.prefix!r} has a word that the model does not know, and cannot write")
-        if not wishes.something and self.source is self.target:
+            raise InputError(f"{requested.prefix!r} has a word that the model does not know, and cannot write")
+        if not requested.something and self.source is self.target:
             # What the vocabulary has no piece for is spelled in bytes; it must come through as it is.
             runs = self.source.spelled_in_bytes(source)
             if runs:
-                constraints = self._phrases.constraints((), wishes.forbid, runs)
+                both = self._phrases.constraints((), requested.forbid, runs)
+                if both is not None and both.distance(both.start) < UNREACHABLE:  # or what is forbidden is more
+                    constraints = both
         needed = len(prefix) + (0 if constraints is None else constraints.distance(constraints.start))
         room = max(self.limit(source), needed + 10, settings.min_length + 10)
         return Request(
@@ -374,10 +387,11 @@ class Pipeline:
         return Part(text, hypothesis, source, attention)
 
     def _copied(self, piece: str, source: list[int]) -> Part:
-        return Part(on_one_line(piece), Hypothesis(self.target.encode(piece), 0.0, 0.0, cut=False), source)
+        written = Hypothesis(self.target.encode(piece), 0.0, 0.0, cut=False)
+        return Part(on_one_line(piece), written, source, copied=True)
 
     def attention(self, source: str, target: str, *, to: str | None = None) -> CrossAttention:
-        """Give what each token of a translation looked at while it was written.
+        """Return what each token of a translation attends to.
 
         >>> import regard
         >>> model = regard.load("de-en")
@@ -397,7 +411,7 @@ class Pipeline:
 
     def _streamed(self, piece: str, to: str | None, settings: SearchSettings) -> Iterator[str]:
         source = self.encoded(piece, to)
-        request = self._request(source, Wishes(), None, settings)
+        request = self._request(source, RequestedWords(), None, settings)
         settled: list[int] = []
         shown = ""
         for event in decode_stream(self._backend, source, request, settings, never=self.target.special):
@@ -409,6 +423,22 @@ class Pipeline:
             text = on_one_line(self.target.decode(settled))
             yield text[len(shown) :]
             shown = text
+
+
+def _checked_prefix(prefix: str) -> str:
+    if not isinstance(prefix, str):
+        raise InputError(f"prefix is a {type(prefix).__name__}; a string was expected")
+    return checked_texts(prefix, "prefix")[0]
+
+
+def _allows(constraints: Constraints | None, tokens: Sequence[int]) -> bool:
+    """Whether tokens have no forbidden word in them."""
+    if constraints is None:
+        return True
+    state: State | None = constraints.start
+    for token in tokens:
+        state = None if state is None else constraints.after(state, token)
+    return state is not None and not constraints.is_hanging(state)
 
 
 def read_settings(path: Path) -> SearchSettings:

@@ -295,7 +295,7 @@ def test_what_was_saved_is_loaded_with_build_and_refused_without(
     model = model_for(tokenizer, change)
     model.save(tmp_path)
     if foreign_modules(model):
-        with pytest.raises(ModelError, match="not regard's: .*pass build="):
+        with pytest.raises(ModelError, match="not regard's: .*build="):
             Transformer.load(tmp_path)
 
     def build(config: TransformerConfig) -> Transformer:

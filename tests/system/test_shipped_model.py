@@ -208,3 +208,34 @@ def test_bytes_lose_nothing_on_real_sentences() -> None:
         made = regard.load("de-en", precision=precision).translate([german for _, german in valid], to="en")
         found[precision] = score("bleu", [one.text for one in made], [english for english, _ in valid]).value
     assert found["int8"] == pytest.approx(found["float"], abs=0.5)
+
+
+@pytest.mark.parametrize("phrase", ["I am", "a big house", "I am hungry and thirsty"])
+def test_phrases_that_begin_with_a_word_of_one_letter_keep_their_spaces(model: regard.Pipeline, phrase: str) -> None:
+    for beam in (1, 5):
+        assert phrase in model.translate("Das ist ein großes Haus.", to="en", require=[phrase], beam=beam).text
+
+
+@pytest.mark.parametrize(
+    "text", ["• Milch", "✓ Brot", "★★★★★ Sehr gut", "🔥 Angebot 🔥 nur heute 🔥", "Danke! 🎉🎉 Ich liebe dich ❤️❤️"]
+)
+def test_words_beside_signs_are_translated_or_reported(model: regard.Pipeline, text: str) -> None:
+    for beam in (1, 5):
+        made = model.translate(text, to="en", beam=beam)
+        signs = [char for char in text if not char.isalnum() and ord(char) > 0x2000]
+        assert [char for char in made.text if not char.isalnum() and ord(char) > 0x2000] == signs
+        assert made.untranslated or any(map(str.isalpha, made.text))
+
+
+def test_what_is_forbidden_is_neither_copied_nor_required(model: regard.Pipeline) -> None:
+    made = model.translate(["Ich mag Tee 😀.", "1999", "Das ist 1999."], to="en", forbid=["😀", "1999"])
+    for one in made:
+        assert "😀" not in one.text
+        assert not re.search(r"\b1999\b", one.text)
+    assert "don't" not in model.translate("Ich weiß nicht.", to="en", forbid=["don’t"]).text
+
+
+def test_alternatives_of_several_sentences_come_best_first(model: regard.Pipeline) -> None:
+    for text in ("Lauf! Ich will, dass du glücklich bist.", "Tom ist müde. Er will nach Hause. Wo ist er?"):
+        scores = [other.score for other in model.translate(text, to="en", n_best=4).alternatives]
+        assert scores == sorted(scores, reverse=True)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import regard
 from regard.acceleration.packed_decoder import PackedBackend, PackedDecoder
-from regard.decoding import Request, SearchSettings, Waiting, search
+from regard.decoding import Request, Scheduler, SearchSettings, search
 from regard.errors import ConfigError, InputError, ModelError
 from regard.pipelines import Pipeline, load
 from tests.unit.models import SENTENCES, save_small_model, small_model, small_pipeline
@@ -167,6 +167,8 @@ def test_alignments_point_into_the_source(pipeline: Pipeline) -> None:
         (dict(to="fr"), InputError, "language 'fr' is not one that this model writes; it writes de, en"),
         (dict(), InputError, "choose one with to="),
         (dict(to="de", beam=0), ConfigError, "beam is 0"),
+        (dict(to="de", beam="5"), ConfigError, "beam is '5'"),
+        (dict(to="de", n_best="a"), ConfigError, "n_best is 'a'"),
         (dict(to="de", bean=3), ConfigError, "beam"),
         (dict(to="de", require=[""]), InputError, "a word to require is empty"),
         (dict(to="de", require=["Tom"], forbid=["Tom"]), InputError, "cannot come without a forbidden one"),
@@ -190,6 +192,9 @@ def test_what_cannot_be_done_is_said(pipeline: Pipeline, options: dict[str, int]
         (lambda p: p.translate(["Tom", 3], to="de"), r"texts\[1\] is a int; a string was expected"),
         (lambda p: p.translate("Tom", to="de", forbid=[3]), r"forbid\[0\] is a int"),
         (lambda p: p.translate("Tom", to="de", prefix=3), "prefix is a int"),
+        (lambda p: p.translate("Tom", to="de", prefix=["Tom"]), "prefix is a list; a string was expected"),
+        (lambda p: p.translate("Tom", to="de", prefix="the cat", forbid=["cat"]), "must start with has a forbidden"),
+        (lambda p: p.translate("Tom", to="de", require=["x" * 900]), "has 900 characters; at most 200"),
         (lambda p: list(p.stream(["Tom"], to="de")), r"texts\[0\] is a list"),
         (lambda p: p.score(["Tom"], "Tom", to="de"), "one of sources and targets is a text and the other is not"),
         (lambda p: p.attention(3, "Tom", to="de"), r"source\[0\] is a int"),
@@ -290,7 +295,7 @@ def test_the_cache_is_not_as_large_as_what_never_comes_together() -> None:
     requests = [Request(limit=pipeline.limit(source)) for source in sources]
     decoder = PackedDecoder(PackedBackend(pipeline.model), sources, 1)
     greedy = SearchSettings(beam=1)
-    waiting = Waiting(requests, greedy, slots=lambda number: 300 if number else 1)
+    waiting = Scheduler(requests, greedy, slots=lambda number: 300 if number else 1)
     events = search(decoder, waiting, greedy, end=2, never=[0, 1])
     with torch.no_grad():
         assert len(list(events)) == len(sources)

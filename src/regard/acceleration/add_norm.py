@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from regard.acceleration.derivatives import refuse_second_derivatives
-from regard.acceleration.dropout import DropoutStream, kernel_dropout
-from regard.kernels.bindings import LANES, can_compute, has_memory, library, threads
+from regard.acceleration.dropout import dropout_stream, kernel_dropout
+from regard.kernels.bindings import LANES, AddNorm, AddNormGradients, can_compute, has_memory, library, threads
 from regard.ops.dropout import dropout_factors, fits_bytes
 from regard.ops.normalization import layer_norm
 from regard.ops.rng import stream_starts
@@ -17,7 +17,7 @@ from regard.ops.rng import stream_starts
 def add_and_norm(
     x_BTD: Tensor, y_BTD: Tensor, gamma_D: Tensor, beta_D: Tensor, *, eps: float = 1e-5, rate: float = 0.0
 ) -> Tensor:
-    """Give LayerNorm(x + Dropout(y)): x went past a sublayer, y came out of it.
+    """Return LayerNorm(x + Dropout(y)): x went past a sublayer, y came out of it.
 
     >>> from regard.ops import layer_norm
     >>> x, y = torch.randn(2, 3, 8), torch.randn(2, 3, 8)
@@ -50,19 +50,6 @@ def _can_join(x_BTD: Tensor, y_BTD: Tensor, gamma_D: Tensor, beta_D: Tensor, eps
     )
 
 
-class _Join(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in "BTD"),
-        ("dropping", DropoutStream),
-        *((name, ctypes.c_void_p) for name in ("x", "y", "sums", "moments", "gamma", "beta")),
-        ("eps", ctypes.c_float),
-    )
-
-
-class _JoinGradients(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_void_p) for name in ("output", "x", "y", "gamma", "beta"))
-
-
 class _AddNorm(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -79,9 +66,10 @@ class _AddNorm(torch.autograd.Function):
         moments_BT2 = torch.empty(*x_BTD.shape[:-1], 2, dtype=torch.float32, device="cpu")
         ctx.rate = rate
         ctx.save_for_backward(sums_BTD, moments_BT2, gamma_D, starts_R)
-        join = _described(rate, sums_BTD, moments_BT2, gamma_D, starts_R)
-        join.x, join.y, join.beta, join.eps = x_BTD.data_ptr(), y_BTD.data_ptr(), beta_D.data_ptr(), eps
-        library().regard_join(ctypes.byref(join), threads(), output_BTD.data_ptr())
+        described = _described(rate, sums_BTD, moments_BT2, gamma_D, starts_R)
+        described.x, described.y, described.beta = (tensor.data_ptr() for tensor in (x_BTD, y_BTD, beta_D))
+        described.eps = eps
+        library().regard_add_norm(ctypes.byref(described), threads(), output_BTD.data_ptr())
         return output_BTD
 
     @staticmethod
@@ -94,24 +82,25 @@ class _AddNorm(torch.autograd.Function):
             return *_gradients_by_formula(ctx.rate, grad_BTD, *saved), None, None, None
         grad_BTD = grad_BTD.resolve_neg().contiguous()
         gradients_ = tuple(torch.empty_like(x) for x in (sums_BTD, sums_BTD, gamma_D, gamma_D))
-        gradients = _JoinGradients(*(x.data_ptr() for x in (grad_BTD, *gradients_)))
-        join = _described(ctx.rate, *saved)
-        library().regard_join_backward(ctypes.byref(join), ctypes.byref(gradients), threads())
+        gradients = AddNormGradients(*(x.data_ptr() for x in (grad_BTD, *gradients_)))
+        described = _described(ctx.rate, *saved)
+        library().regard_add_norm_backward(ctypes.byref(described), ctypes.byref(gradients), threads())
         return *gradients_, None, None, None
 
 
-def _described(rate: float, sums_BTD: Tensor, moments_BT2: Tensor, gamma_D: Tensor, starts_R: Tensor | None) -> _Join:
+def _described(rate: float, sums_BTD: Tensor, moments_BT2: Tensor, gamma_D: Tensor, starts_R: Tensor | None) -> AddNorm:
     D = sums_BTD.size(-1)
     sentences = 1 if starts_R is None else starts_R.size(0)  # in what is dropped: without keys all are one
-    join = _Join(sentences, sums_BTD.numel() // D // sentences, D, DropoutStream.of(starts_R, sums_BTD.numel(), rate))
-    join.sums, join.moments, join.gamma = sums_BTD.data_ptr(), moments_BT2.data_ptr(), gamma_D.data_ptr()
-    return join
+    stream = dropout_stream(starts_R, sums_BTD.numel(), rate)
+    described = AddNorm(sentences, sums_BTD.numel() // D // sentences, D, stream)
+    described.sums, described.moments, described.gamma = (x.data_ptr() for x in (sums_BTD, moments_BT2, gamma_D))
+    return described
 
 
 def _gradients_by_formula(
     rate: float, grad_BTD: Tensor, sums_BTD: Tensor, moments_BT2: Tensor, gamma_D: Tensor, starts_R: Tensor | None
 ) -> tuple[Tensor, ...]:
-    """Give the gradients by torch, from gradients_ that have no memory that a kernel could read."""
+    """Return the gradients by torch, from gradients_ that have no memory that a kernel could read."""
     mean_BT1, inverse_BT1 = moments_BT2.unbind(-1)
     normal_BTD = (sums_BTD - mean_BT1[..., None]) * inverse_BT1[..., None]
     scaled_BTD = grad_BTD * gamma_D

@@ -27,7 +27,9 @@ class KernelSelector(TorchSelector):
         values_BK, at_BK = torch.empty(B, k, dtype=torch.float64), torch.empty(B, k, dtype=torch.int64)
         scores_BN = scores_BN.double().contiguous()
         sizes = (B, N, W, k, threads())
-        library().regard_best(logs_BNW.data_ptr(), scores_BN.data_ptr(), *sizes, values_BK.data_ptr(), at_BK.data_ptr())
+        library().regard_top_k(
+            logs_BNW.data_ptr(), scores_BN.data_ptr(), *sizes, values_BK.data_ptr(), at_BK.data_ptr()
+        )
         return values_BK, at_BK
 
 

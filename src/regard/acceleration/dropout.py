@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.acceleration.known import register_replacement
-from regard.kernels.bindings import can_compute, has_memory, library, threads
+from regard.kernels.bindings import DropoutStream, can_compute, has_memory, library, threads
 from regard.layers import Dropout
 from regard.ops.dropout import dropout, dropout_factors, dropout_scale, fits_bytes
 from regard.ops.rng import stream_starts
@@ -30,22 +30,11 @@ def kernel_dropout(x: Tensor, rate: float) -> Tensor:
     return output
 
 
-class DropoutStream(ctypes.Structure):
-    """What a kernel must know to drop elements: see `kernels/csrc/dropping.hpp`."""
-
-    _fields_ = (
-        ("starts", ctypes.c_void_p),
-        ("elements", ctypes.c_int64),
-        ("threshold", ctypes.c_int32),
-        ("scale", ctypes.c_float),
-    )
-
-    @classmethod
-    def of(cls, starts_R: Tensor | None, size: int, rate: float) -> "DropoutStream":
-        """Describe dropout from so many elements in all."""
-        if starts_R is None:
-            return cls(None, size, 0, 1.0)
-        return cls(starts_R.data_ptr(), size // starts_R.size(0), round(rate * 256), dropout_scale(rate))
+def dropout_stream(starts_R: Tensor | None, size: int, rate: float) -> DropoutStream:
+    """Describe dropout from this many elements in all, for a kernel; without starts, nothing is dropped."""
+    if starts_R is None:
+        return DropoutStream(None, size, 0, 1.0)
+    return DropoutStream(starts_R.data_ptr(), size // starts_R.size(0), round(rate * 256), dropout_scale(rate))
 
 
 class _Drop(torch.autograd.Function):
@@ -54,8 +43,8 @@ class _Drop(torch.autograd.Function):
         ctx.save_for_backward(starts_R)
         ctx.rate = rate
         output = torch.empty_like(x)
-        stream = DropoutStream.of(starts_R, x.numel(), rate)
-        library().regard_drop(ctypes.byref(stream), x.data_ptr(), starts_R.size(0), threads(), output.data_ptr())
+        stream = dropout_stream(starts_R, x.numel(), rate)
+        library().regard_dropout(ctypes.byref(stream), x.data_ptr(), starts_R.size(0), threads(), output.data_ptr())
         return output
 
     @staticmethod

@@ -115,9 +115,7 @@ def _nll(logits_RW: Tensor, labels_R: Tensor, smoothing: float) -> tuple[Tensor,
     if can_compute(logits_RW) and logits_RW.is_contiguous() and R * W > 0:
         nlls_R = torch.empty(R, dtype=torch.float32, device="cpu")
         labels_R = labels_R.long().contiguous()
-        library().regard_surprise(
-            logits_RW.data_ptr(), labels_R.data_ptr(), R, W, smoothing, threads(), nlls_R.data_ptr()
-        )
+        library().regard_nll(logits_RW.data_ptr(), labels_R.data_ptr(), R, W, smoothing, threads(), nlls_R.data_ptr())
         return nlls_R.sum(), logits_RW
     at = labels_R[:, None]
     lse_R1 = logits_RW.logsumexp(-1, keepdim=True)

@@ -8,23 +8,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.acceleration.sgemm import as_rows
-from regard.kernels.bindings import can_compute, has_memory, kernels, library, threads
+from regard.kernels.bindings import (
+    Int8Matmul,
+    MatrixView,
+    can_compute,
+    has_memory,
+    kernel_status,
+    library,
+    threads,
+)
 from regard.ops.rng import GOLDEN
 
 _MOST_INPUTS = 1024
 """Inputs that have a scale in common; of more, each part has its own. The kernels have the same number."""
-
-
-class _Int8Matmul(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in "RDX"),
-        ("x", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("row_apart", "row_input_apart")),
-        ("weight", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("output_apart", "input_apart")),
-        *((name, ctypes.c_void_p) for name in ("bias", "y")),
-        *((name, ctypes.c_int32) for name in ("stochastic_rows", "stochastic_weights")),
-    )
 
 
 class Rounding(NamedTuple):
@@ -50,14 +46,13 @@ def int8_matmul(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None, rounding: R
     x_RD = x_RD if 1 in x_RD.stride() else x_RD.contiguous()
     y = torch.empty(*rows, X, dtype=torch.float32, device="cpu")
     bias = None if bias_X is None else bias_X.contiguous()
-    product = _Int8Matmul(
+    product = Int8Matmul(
         *(x_RD.size(0), D, X),
-        *(x_RD.data_ptr(), *x_RD.stride()),
-        *(weight_XD.data_ptr(), *weight_XD.stride()),
+        *map(MatrixView.of, (x_RD, weight_XD)),
         *(None if bias is None else bias.data_ptr(), y.data_ptr()),
         *rounding,
     )
-    library().regard_byte_product(ctypes.byref(product), threads())
+    library().regard_int8_matmul(ctypes.byref(product), threads())
     return y
 
 
@@ -83,16 +78,15 @@ def _rounded(rows_RD: Tensor, steps: int, stochastic: int | None) -> Tensor:
 
 
 def _has_room_for_all_bits() -> bool:
-    found = kernels()
-    return found is not None and found.regard_level() == 2
+    return kernel_status().level == "vnni"
 
 
 _PLASTIC = 0xC13FA9A9
-"""How far it is from one chance of a weight to the next, as `GOLDEN` is for rows: the two do not go together."""
+"""The step from one random number of a weight to the next, as `GOLDEN` is for rows: the two do not go together."""
 
 
 def _uniform(largest_R1: Tensor, D: int, step: int) -> Tensor:
-    """Give numbers from -½ to ½ that go round a circle in even steps, from a start that depends on a row's bits."""
+    """Return numbers from -½ to ½ that go round a circle in even steps, from a start that depends on a row's bits."""
     bits_R1 = largest_R1.float().view(torch.int32).long() & 0x7FFFFF
     for distance, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
         bits_R1 = (bits_R1 ^ bits_R1 >> distance) * factor & 0xFFFFFFFF

@@ -13,57 +13,20 @@ from regard.acceleration.beam_cache import State
 from regard.acceleration.packed_layers import PackedHeads, PackedLayer, PackedNorm, PackedStack
 from regard.acceleration.packed_linear import Linear, NativeByteLinear
 from regard.errors import InputError
-from regard.kernels.bindings import LinearPointers, kernels, readable, threads
+from regard.kernels.bindings import (
+    DecoderState,
+    Heads,
+    Layer,
+    LinearPointers,
+    Norm,
+    Stack,
+    kernels,
+    readable,
+    threads,
+)
 
 # As the kernels number them.
 _ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "swiglu": 3, "geglu": 1}
-
-
-class _Norm(ctypes.Structure):
-    _fields_ = (
-        ("weight", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("eps", ctypes.c_float),
-        ("centred", ctypes.c_int32),
-    )
-
-
-class _Heads(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_int64) for name in ("count", "key_value_count", "d_k", "d_v"))
-
-
-class _Layer(ctypes.Structure):
-    _fields_ = (
-        *((name, _Heads) for name in ("heads", "source_heads")),
-        *((name, _Norm) for name in ("first", "second", "third")),
-        *(
-            (name, LinearPointers)
-            for name in ("query_key_value", "output", "source_query", "source_output", "expand", "contract")
-        ),
-        *((name, ctypes.c_int32) for name in ("norm_before", "looks_at_source", "activation", "gated")),
-    )
-
-
-class _Stack(ctypes.Structure):
-    _fields_ = (
-        ("layers", ctypes.POINTER(_Layer)),
-        ("count", ctypes.c_int64),
-        ("D", ctypes.c_int64),
-        ("final", ctypes.POINTER(_Norm)),
-    )
-
-
-class _Decoding(ctypes.Structure):
-    _fields_ = (
-        ("past", ctypes.POINTER(ctypes.c_void_p)),
-        ("writers", ctypes.c_void_p),
-        ("positions", ctypes.c_void_p),
-        ("rows", ctypes.c_int64),
-        ("capacity", ctypes.c_int64),
-        ("source", ctypes.POINTER(ctypes.c_void_p)),
-        ("source_lengths", ctypes.c_void_p),
-        ("source_capacity", ctypes.c_int64),
-    )
 
 
 class _NoKernelError(Exception):
@@ -79,16 +42,16 @@ class NativeStack:
             raise _NoKernelError
         self._library = library
         self._stack = stack  # whose tensors the pointers below point to
-        self._kept: list[Any] = [(_Layer * len(stack.layers))(*map(_layer, stack.layers))]
+        self._kept: list[Any] = [(Layer * len(stack.layers))(*map(_layer, stack.layers))]
         final = None
         if stack.final_norm is not None:
             self._kept.append(_norm(stack.final_norm))
             final = ctypes.pointer(self._kept[1])
-        self._pointers = _Stack(self._kept[0], len(stack.layers), stack.layers[0].d_model, final)
+        self._pointers = Stack(self._kept[0], len(stack.layers), stack.layers[0].d_model, final)
 
     @classmethod
     def of(cls, stack: PackedStack) -> Self | None:
-        """Give these layers by kernels, or nothing where there are none for some of them."""
+        """Return these layers by kernels, or nothing where there are none for some of them."""
         try:
             return cls(stack)
         except _NoKernelError:
@@ -101,7 +64,7 @@ class NativeStack:
             raise InputError(f"kernels compute float32 on a CPU, and were given {x_RD.dtype} on {x_RD.device}")
 
     def encode(self, x_RD: Tensor, lengths_B: NDArray[np.int64]) -> Tensor:
-        """Give the states of sentences of these lengths, whose rows come one after the other."""
+        """Return the states of sentences of these lengths, whose rows come one after the other."""
         self._check(x_RD, int(lengths_B.sum()))
         x_RD = x_RD.contiguous()
         starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths_B)])
@@ -118,12 +81,12 @@ class NativeStack:
         assert rows <= state.rows, f"{rows} rows do not fit among {state.rows}"
         assert places.stop <= state.count, f"there is no sentence at {places.stop - 1}"
         x_RD = x_RD.contiguous()
-        now = _Decoding(
+        now = DecoderState(
             _pointers(state.past, first),
-            state.writers_BNT[first:].ctypes.data,
+            state.ancestors_BNT[first:].ctypes.data,
             state.positions_B[first:].ctypes.data,
             state.rows,
-            state.writers_BNT.shape[2],
+            state.ancestors_BNT.shape[2],
             _pointers(state.source, first),
             state.source_lengths_B[first:].ctypes.data,
             state.source[0].size(1) if state.source else 0,
@@ -137,40 +100,40 @@ def _pointers(tensors: Sequence[Tensor], first: int) -> Any:
     return (ctypes.c_void_p * len(tensors))(*starts)
 
 
-def _layer(layer: PackedLayer) -> _Layer:
+def _layer(layer: PackedLayer) -> Layer:
     forward = layer.feed_forward
     if len({residual.before for residual in (layer.first, layer.second, layer.third) if residual is not None}) > 1:
         raise _NoKernelError
-    found = _Layer(
+    found = Layer(
         heads=_heads(layer.heads),
-        first=_norm(layer.first.norm),
-        third=_norm(layer.third.norm),
+        self_attention_norm=_norm(layer.first.norm),
+        feed_forward_norm=_norm(layer.third.norm),
         query_key_value=_linear(layer.heads.together),
         output=_linear(layer.heads.output),
         expand=_linear(forward.expand),
         contract=_linear(forward.contract),
-        norm_before=layer.first.before,
-        looks_at_source=layer.source is not None,
+        pre_norm=layer.first.before,
+        cross_attention=layer.source is not None,
         activation=_ACTIVATIONS[forward.activation],
         gated=forward.gated,
     )
     if layer.source is not None and layer.second is not None:
         found.source_heads = _heads(layer.source)
-        found.second = _norm(layer.second.norm)
+        found.cross_attention_norm = _norm(layer.second.norm)
         found.source_query, found.source_output = _linear(layer.source.query), _linear(layer.source.output)
     return found
 
 
-def _heads(heads: PackedHeads) -> _Heads:
+def _heads(heads: PackedHeads) -> Heads:
     layer = heads.layer
-    return _Heads(layer.num_heads, layer.num_kv_heads, layer.d_k, layer.d_v)
+    return Heads(layer.num_heads, layer.num_kv_heads, layer.d_k, layer.d_v)
 
 
-def _norm(norm: PackedNorm) -> _Norm:
+def _norm(norm: PackedNorm) -> Norm:
     if norm.eps == 0.0 or not readable(norm.weight_D):
         raise _NoKernelError
     bias = None if norm.bias_D is None else norm.bias_D.data_ptr()
-    return _Norm(norm.weight_D.data_ptr(), bias, norm.eps, norm.centred)
+    return Norm(norm.weight_D.data_ptr(), bias, norm.eps, norm.centred)
 
 
 def _linear(linear: Linear | None) -> LinearPointers:

@@ -1,7 +1,5 @@
 """What a module computes: the one function that decides whether a module is one of ours, unchanged."""
 
-from functools import cache
-
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
@@ -103,9 +101,13 @@ def _difference(module: nn.Module) -> str:
     return "has hooks"
 
 
-@cache
 def _methods(cls: type[nn.Module]) -> frozenset[str]:
-    return frozenset(name for name in dir(cls) if callable(getattr(cls, name)))
+    if cls not in _METHODS:
+        _METHODS[cls] = frozenset(name for name in dir(cls) if callable(getattr(cls, name)))
+    return _METHODS[cls]
+
+
+_METHODS: dict[type[nn.Module], frozenset[str]] = {}
 
 
 def is_sharded(module: nn.Module) -> bool:

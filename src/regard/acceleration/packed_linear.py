@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.kernels.bindings import LinearPointers, kernels, threads
+from regard.kernels.bindings import LinearPointers, kernel_status, kernels, threads
 
 Precision = Literal["float", "int8"]
 """As the weights are, or rounded to bytes."""
@@ -41,7 +41,7 @@ def packed_weight(weight_XD: Tensor, bias_X: Tensor | None, precision: Precision
 
 
 def bytes_are_fast() -> bool:
-    """Say whether this processor multiplies bytes faster than floats."""
+    """Whether this processor multiplies bytes faster than floats."""
     return kernels() is not None or torch.backends.cpu.get_cpu_capability().startswith("AVX")
 
 
@@ -50,7 +50,7 @@ def _weight_steps() -> int:
 
     Without instructions for it (VNNI), a processor adds two products of bytes in 16 bits: 2 · 255 · 64 still fits.
     """
-    return 127 if torch.cpu._is_vnni_supported() else 64
+    return 127 if torch.cpu._is_vnni_supported() and kernel_status().level != "avx2" else 64
 
 
 class PackedBytes:
@@ -79,9 +79,9 @@ class NativeByteLinear:
     def __init__(self, weight_XD: Tensor, bias_X: Tensor | None) -> None:
         library = kernels()
         assert library is not None
-        self._multiply, self._choose = library.regard_linear, library.regard_choose
+        self._multiply, self._choose = library.regard_linear, library.regard_select_outputs
         self._X, self._D = weight_XD.shape
-        bytes_XD, scales_X = _in_bytes(weight_XD, 127 if library.regard_level() == 2 else 64)
+        bytes_XD, scales_X = _in_bytes(weight_XD, 127 if kernel_status().level == "vnni" else 64)
         self._weights = PackedBytes(self._X, self._D, bias=bias_X is not None)
         packed, _, sums, _ = self._weights.places
         library.regard_pack(bytes_XD.data_ptr(), self._X, self._D, packed, sums)
@@ -91,7 +91,7 @@ class NativeByteLinear:
         self.pointers = self._weights.pointers
 
     def chosen(self, outputs: NDArray[np.int32]) -> PackedBytes:
-        """Give some of the outputs by themselves."""
+        """Return some of the outputs by themselves."""
         some = PackedBytes(len(outputs), self._D, bias=self._weights.bias_X is not None)
         self._choose(byref(self.pointers), outputs.ctypes.data, len(outputs), *some.places)
         return some

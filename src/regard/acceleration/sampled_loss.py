@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.acceleration.fused_loss import ROWS, check_rows, scaled_gradients
 from regard.acceleration.linear import int8_linear, sgemm_linear
 from regard.errors import InputError
-from regard.kernels.bindings import LANES, can_compute, library, threads
+from regard.kernels.bindings import LANES, SampledLoss, can_compute, library, threads
 from regard.ops.rng import GOLDEN, row_words
 
 SMALL = 2.0**-6
@@ -91,15 +91,6 @@ def _sampled_loss(
     return total
 
 
-class _Sampling(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in "PRWD"),
-        *((name, ctypes.c_void_p) for name in ("logits", "labels", "starts", "states", "weight", "bias")),
-        *((name, ctypes.c_float) for name in ("smoothing", "small", "agreement")),
-        *((name, ctypes.c_void_p) for name in ("losses", "state_gradient", "weight_gradient", "bias_gradient")),
-    )
-
-
 class _SampledLoss(torch.autograd.Function):
     """Of P passes, one or two; their rows go together, some at a time."""
 
@@ -155,7 +146,7 @@ _INT8_ROWS = 1024
 
 
 def _can_draw(states_PRD: Tensor, weight_WD: Tensor, bias_W: Tensor | None) -> bool:
-    """Say whether there is a kernel for these."""
+    """Whether there is a kernel for these."""
     tensors = [weight_WD, *([] if bias_W is None else [bias_W])]
     return (
         states_PRD.numel() * weight_WD.numel() > 0
@@ -167,7 +158,7 @@ def _can_draw(states_PRD: Tensor, weight_WD: Tensor, bias_W: Tensor | None) -> b
 
 @dataclass(frozen=True)
 class _Piece:
-    """Some rows of all passes, and what they are judged by."""
+    """Some rows of all passes, and what they are validated by."""
 
     states_PRD: Tensor
     weight_WD: Tensor
@@ -179,18 +170,18 @@ class _Piece:
     int8: bool
 
     def by_kernel(self, gradients: _Gradients) -> Tensor:
-        """Give the loss; logits that are products of bytes are computed in the kernel, too."""
+        """Return the loss; logits that are products of bytes are computed in the kernel, too."""
         logits_PRW = None if self.int8 else self._logits()
         losses_R = torch.empty(self.labels_R.size(0), dtype=torch.float32, device="cpu")
         read = [self.labels_R, self.words_PR, self.states_PRD, self.weight_WD, self.bias_W]
         read = [None if x is None else x.contiguous() for x in (logits_PRW, *read)]
-        drawing = _Sampling(
+        described = SampledLoss(
             *(*self.words_PR.shape, *self.weight_WD.shape),
             *(None if x is None else x.data_ptr() for x in read),
             *(self.smoothing, SMALL, self.alpha),
             *(None if x is None else x.data_ptr() for x in (losses_R, *gradients)),
         )
-        library().regard_drawn_loss(ctypes.byref(drawing), threads())
+        library().regard_sampled_loss(ctypes.byref(described), threads())
         return losses_R.sum()
 
     def by_formula(self, gradients: _Gradients) -> Tensor:
@@ -210,7 +201,7 @@ class _Piece:
 
 
 def loss_and_gradient(logits_PRW: Tensor, labels_R: Tensor, smoothing: float, alpha: float) -> tuple[Tensor, Tensor]:
-    """Give the loss of one pass or two, but for the mean of the logits, and its whole gradient for the logits.
+    """Return the loss of one pass or two, but for the mean of the logits, and its whole gradient for the logits.
 
     With d = log P₁ - log P₂ and the smoothed labels q, that of the first of two is
     ½ (P₁ - q) + α/4 · (P₁ · (d - Σ P₁ d) + P₁ - P₂), and likewise for the second.
@@ -233,7 +224,7 @@ def loss_and_gradient(logits_PRW: Tensor, labels_R: Tensor, smoothing: float, al
 
 
 def sampled_from(grads_RW: Tensor, words_R: Tensor) -> Tensor:
-    """Give what is kept of these grads, each at least `SMALL`, and zero for the others.
+    """Return what is kept of these grads, each at least `SMALL`, and zero for the others.
 
     The chances of a row go round a circle in golden steps from a random start: each is as good as any, and together
     they are spread more evenly than if they had been drawn one by one.

@@ -7,43 +7,24 @@ import torch
 from torch import Tensor
 
 from regard.acceleration.varlen import SameSequence
-from regard.kernels.bindings import LANES, can_compute, has_memory, library, threads
+from regard.kernels.bindings import (
+    LANES,
+    Attention,
+    AttentionGradients,
+    HeadsView,
+    can_compute,
+    has_memory,
+    library,
+    threads,
+)
 from regard.ops.attention import repeat_heads
 
 MAX_LENGTH = 64
 """How many queries and keys the kernel takes; of more, torch computes blocks of scores as fast."""
 
 
-class _Rows(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("batch", "head", "row")),
-    )
-
-    @classmethod
-    def of(cls, x_BHTX: Tensor) -> "_Rows":
-        return cls(x_BHTX.data_ptr(), *x_BHTX.stride()[:3])
-
-
-class _Attention(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in "BHGTSKV"),
-        ("scale", ctypes.c_float),
-        ("causal", ctypes.c_int32),
-        ("allowed", ctypes.c_void_p),
-        ("query_begins", ctypes.c_void_p),
-        ("key_begins", ctypes.c_void_p),
-        *((name, _Rows) for name in ("query", "key", "value", "output")),
-        ("totals", ctypes.c_void_p),
-    )
-
-
-class _Gradients(ctypes.Structure):
-    _fields_ = tuple((name, _Rows) for name in ("output", "query", "key", "value"))
-
-
 def is_short(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, causal: bool, allowed: Tensor | None) -> bool:
-    """Say whether the kernel is there and takes these: floats on a CPU, masked alike for all queries and heads."""
+    """Whether the kernel is there and takes these: floats on a CPU, masked alike for all queries and heads."""
     T, S = query_BHTK.size(2), key_BGSK.size(2)
     return (
         max(T, S) <= MAX_LENGTH
@@ -54,7 +35,7 @@ def is_short(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, causal: b
 
 
 def are_short(query_1HTK: Tensor, key_1GSK: Tensor, value_1GSV: Tensor, causal: bool, sequences: SameSequence) -> bool:
-    """Say whether the kernel is there and takes these: floats on a CPU, of short sequences behind one another."""
+    """Whether the kernel is there and takes these: floats on a CPU, of short sequences behind one another."""
     return (
         max(sequences.queries.max_seqlen, sequences.keys.max_seqlen) <= MAX_LENGTH
         and (sequences.queries is sequences.keys or not causal)
@@ -87,7 +68,7 @@ def short_attention(
     allowed: Tensor | SameSequence | None,
     scale: float,
 ) -> Tensor:
-    """Give the output BHTV of softmax(QKᵀ·scale + M)V, where `is_short` or `are_short` says that it can."""
+    """Return the output BHTV of softmax(QKᵀ·scale + M)V, where `is_short` or `are_short` says that it can."""
     output: Tensor = _Short.apply(query_BHTK, key_BGSK, value_BGSV, causal, allowed, scale)  # type: ignore[no-untyped-call]
     return output
 
@@ -127,13 +108,13 @@ class _Short(torch.autograd.Function):
         if grad_BHTV.stride(3) != 1 or grad_BHTV.is_neg():
             grad_BHTV = _like_projections(*grad_BHTV.shape).copy_(grad_BHTV)
         gradients = tuple(_like_projections(*x.shape) for x in saved[:3])
-        places = _Gradients(*map(_Rows.of, (grad_BHTV, *gradients)))
+        places = AttentionGradients(*map(HeadsView.of, (grad_BHTV, *gradients)))
         library().regard_attention_backward(ctypes.byref(described), ctypes.byref(places), threads())
         return *gradients, None, None, None
 
 
 def _like_projections(B: int, H: int, T: int, X: int) -> Tensor:
-    """Make room with the heads of a position side by side, as the projections before and after have them."""
+    """Return an empty tensor with the heads of a position side by side, as the projections have them."""
     return torch.empty(B, T, H, X, dtype=torch.float32, device="cpu").transpose(1, 2)
 
 
@@ -145,19 +126,19 @@ def _described(
     output_BHTV: Tensor,
     totals_BTH2: Tensor,
     allowed_BS: Tensor | None,
-) -> _Attention:
+) -> Attention:
     (B, H, T, K), (_, G, S, V) = query_BHTK.shape, value_BGSV.shape
     begins: tuple[int | None, int | None] = (None, None)
     if ctx.sequences is not None:
         queries, keys = ctx.sequences.queries, ctx.sequences.keys
         B, begins = len(queries), (queries.cu_seqlens.data_ptr(), keys.cu_seqlens.data_ptr())
-    return _Attention(
+    return Attention(
         *(B, H, G, T, S, K, V),
         ctx.scale,
         ctx.causal,
         None if allowed_BS is None else allowed_BS.data_ptr(),
         *begins,
-        *map(_Rows.of, (query_BHTK, key_BGSK, value_BGSV, output_BHTV)),
+        *map(HeadsView.of, (query_BHTK, key_BGSK, value_BGSV, output_BHTV)),
         totals_BTH2.data_ptr(),
     )
 
@@ -170,7 +151,7 @@ def _gradients_by_formula(
     allowed_BS: Tensor | None,
     grad_BHTV: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Give the gradients by torch: of gradients that no kernel could read, or with gradients of their own."""
+    """Return the gradients by torch: of gradients that no kernel could read, or with gradients of their own."""
     H, G, T, S = query_BHTK.size(1), key_BGSK.size(1), query_BHTK.size(2), key_BGSK.size(2)
     key_BHSK, value_BHSV = repeat_heads(key_BGSK, H), repeat_heads(value_BGSV, H)
     hidden = torch.zeros(T, S, dtype=torch.bool) if allowed_BS is None else ~allowed_BS

@@ -1,6 +1,5 @@
 """Whether a model has changed since its weights were packed."""
 
-from ctypes import c_char
 from itertools import chain
 from operator import is_
 
@@ -15,7 +14,6 @@ _CONTAINERS = (
     "_backward_hooks",
     "_backward_pre_hooks",
 )
-_FIRST = 64  # bytes of each parameter that are compared
 
 
 class Snapshot:
@@ -31,8 +29,8 @@ class Snapshot:
     >>> before.is_current()
     False
 
-    It is compared before every translation, so it keeps what it looks at in flat lists. What is changed through
-    `parameter.data` shows in a parameter's first numbers, if all of them change; torch counts no version of it.
+    It is compared before every translation, so it keeps what it compares in flat lists. torch counts no version of what
+    is changed in place through `parameter.data`, so that is not noticed.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -46,11 +44,6 @@ class Snapshot:
             if isinstance(value, bool | int | float | str)
         ]
         self._parameters = list(model.parameters())
-        self._first = [
-            (c_char * min(_FIRST, parameter.nbytes)).from_address(parameter.data_ptr())
-            for parameter in self._parameters
-            if parameter.is_cpu and parameter.nbytes and type(parameter) is nn.Parameter
-        ]
         self._objects, self._values = self._read_objects(), self._read_values()
 
     def is_current(self) -> bool:
@@ -72,5 +65,4 @@ class Snapshot:
             [content.get(name) for content, name in self._settings],
             [0 if parameter.is_inference() else parameter._version for parameter in self._parameters],
             [parameter.data_ptr() for parameter in self._parameters if type(parameter) is nn.Parameter],
-            [first.raw for first in self._first],
         )

@@ -1,7 +1,7 @@
 """Texts into sentences and back: the spaces between them are kept, and nothing is ever lost."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 
 Piece = tuple[str, str]
 """A part of a text, and the space that comes after it."""
@@ -57,17 +57,20 @@ def split_sentences(text: str) -> list[Piece]:
 
 
 def _goes_on(sentence: str, following: str) -> bool:
-    """Say whether what looks like an end is none: an abbreviation, or a word in lower case after it."""
+    """Whether what looks like an end is none: an abbreviation, or a word in lower case after it."""
     return bool(following and following.islower()) or _ABBREVIATION.search(sentence[-10:]) is not None
 
 
-def split_opaque(sentence: str) -> list[Piece]:
+def split_opaque(sentence: str, alphabet: Container[str] | None = None) -> list[Piece]:
     """Split off what is not to be translated: markup around a sentence, and runs that are too long to be words.
 
     >>> split_opaque("</s> Why? <br>")
     [('</s>', ' '), ('Why?', ' '), ('<br>', '')]
+    >>> split_opaque("• one ★ two", alphabet="onetw ")
+    [('•', ' '), ('one', ' '), ('★', ' '), ('two', '')]
 
-    `is_opaque` tells the pieces that are to be copied.
+    With an alphabet, signs that are not in it are split off, too: bullets, arrows, emoji. `is_opaque` tells the pieces
+    that are to be copied whatever they are made of.
     """
     start, stop = 0, len(sentence)
     spans = []
@@ -80,6 +83,8 @@ def split_opaque(sentence: str) -> list[Piece]:
         spans.append((opening, stop))
         stop = len(sentence[:opening].rstrip())
     spans += [match.span() for match in _NO_WORD.finditer(sentence, start, stop)]
+    if alphabet is not None:
+        spans += _unknown_signs(sentence, alphabet, spans)
     pieces: list[Piece] = []
     done = 0
     for first, last in (*sorted(spans), (len(sentence), len(sentence))):
@@ -87,6 +92,22 @@ def split_opaque(sentence: str) -> list[Piece]:
         _append(pieces, sentence[first:last])
         done = last
     return pieces
+
+
+def _unknown_signs(sentence: str, alphabet: Container[str], taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the runs of characters that are neither in the alphabet nor letters, digits or spaces."""
+    unknown = {char for char in set(sentence) if char not in alphabet and not char.isalnum() and not char.isspace()}
+    if not unknown:
+        return []
+    spans: list[tuple[int, int]] = []
+    for place, char in enumerate(sentence):
+        if char not in unknown or any(first <= place < last for first, last in taken):
+            continue
+        if spans and spans[-1][1] == place:
+            spans[-1] = spans[-1][0], place + 1
+        else:
+            spans.append((place, place + 1))
+    return spans
 
 
 def _append(pieces: list[Piece], part: str) -> None:

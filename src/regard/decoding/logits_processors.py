@@ -13,7 +13,7 @@ from regard.decoding.settings import Request, SearchSettings
 from regard.errors import InputError
 
 
-class Rules:
+class LogitsProcessors:
     """Bans on tokens. They are made after the model's probabilities, so that scores stay the model's own."""
 
     def __init__(self, settings: SearchSettings, end: int, never: Sequence[int]) -> None:
@@ -96,6 +96,8 @@ def check_request(request: Request, settings: SearchSettings) -> None:
         if after is None:
             raise InputError("what the sentence must start with has a forbidden word in it")
         progress = after
+    if request.prefix and rules.is_hanging(progress):
+        raise InputError("what the sentence must start with has a forbidden word in it")
     needed = rules.distance(progress)
     if needed >= UNREACHABLE:
         raise InputError("the required words cannot come without a forbidden one")

@@ -13,7 +13,9 @@ from regard.decoding.text_phrases import Phrase, Spelling, Symbols, text_phrase
 from regard.errors import InputError
 
 _BYTE = 0x110000  # behind all characters
-_KEPT = 256  # automata
+_KEPT = 1024  # automata
+_LONGEST = 200  # characters of a phrase
+_APOSTROPHES = frozenset("'’")
 
 
 class PhraseBook:
@@ -35,6 +37,10 @@ class PhraseBook:
         for name, words in (("require", require), ("forbid", forbid)):
             if any(not word.strip() for word in words):
                 raise InputError(f"a word to {name} is empty")
+            if longest := max((word for word in words if len(word) > _LONGEST), default="", key=len):
+                raise InputError(
+                    f"a phrase to {name}, {longest[:20]!r}…, has {len(longest):,} characters; at most {_LONGEST} may be"
+                )
         required = []
         for word, times in Counter(map(_normalized, require)).items():
             required.append(self._automaton(self._required(word), times))
@@ -47,14 +53,14 @@ class PhraseBook:
 
     def _required(self, word: str) -> Phrase:
         capital = word[0].upper() + word[1:]
-        places = (_spellings({word[0], word[0].upper()}), *_places(word[1:]))
+        places = (_spellings({word[0], word[0].upper()}), *_places(word)[1:])
         splits = tuple(tuple(self._tokenizer.encode(form)) for form in dict.fromkeys((word, capital)))
         return Phrase(places, splits)
 
     def _automaton(self, phrase: Phrase, times: int) -> PhraseAutomaton:
         if (phrase, times) not in self._automata:
             if len(self._automata) >= _KEPT:
-                self._automata.clear()
+                del self._automata[next(iter(self._automata))]  # the oldest
             self._automata[phrase, times] = text_phrase(self._spelling, phrase, times)
         return self._automata[phrase, times]
 
@@ -78,7 +84,8 @@ def _normalized(text: str) -> str:
 
 
 def _spellings(options: set[str]) -> frozenset[Symbols]:
-    """Return the symbols that may stand for a character: itself, or the bytes of its UTF-8."""
+    """Return the symbols that may stand for a character: itself, or the bytes of its UTF-8; apostrophes are alike."""
+    options = options | _APOSTROPHES if options & _APOSTROPHES else options
     return frozenset(spelled for text in options for spelled in (_characters(text), tuple(map(_byte, text.encode()))))
 
 

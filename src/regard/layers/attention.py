@@ -98,12 +98,10 @@ class MultiHeadAttention(nn.Module):
         real, where rows differ. With a cache of cross-attention, keys and values are those of its source.
         """
         if isinstance(cache, SourceCache):
-            # All beams of a sentence attend to its source at once.
-            folded = self.attend(cache.fold(query), cache.key_value, cache.mask, return_weights=return_weights)
-            attended = folded.unfold(cache.beams)
+            attended = self._attend_to_source(query, cache, _with_causal(mask, causal), bias, return_weights)
         elif cache is not None:
             with cache.unless_refused():
-                key_value, before = cache.append(self.project_key_value(query, value), lengths)
+                key_value, before = cache.append(self.project_key_value(query if key is None else key, value), lengths)
                 mask = before if mask is None else as_mask(mask) & before
                 attended = self.attend(query, key_value, mask, bias=bias, return_weights=return_weights)
         else:
@@ -114,6 +112,25 @@ class MultiHeadAttention(nn.Module):
             attended = self.attend(query, key_value, mask, bias=bias, return_weights=return_weights)
         output, weights_BHTS = attended
         return output if weights_BHTS is None else (output, weights_BHTS)
+
+    def _attend_to_source(
+        self,
+        query: Tensor,
+        cache: SourceCache,
+        mask: Mask | Tensor | None,
+        bias: Tensor | None,
+        return_weights: bool,
+    ) -> "Attended":
+        """Attend to the source of a cache, all beams of a sentence at once."""
+        folded, allowed = cache.fold(query), cache.mask
+        T, S = query.size(1), cache.key_value.key_BGSK.size(2)
+        if mask is not None:
+            dense = cache.fold_scores(as_mask(mask).dense(T, S, query.device), "mask", self.num_heads, T)
+            allowed = dense if allowed is None else dense & allowed
+        if bias is not None:
+            bias = cache.fold_scores(bias, "bias", self.num_heads, T)
+        attended = self.attend(folded, cache.key_value, allowed, bias=bias, return_weights=return_weights)
+        return attended.unfold(cache.beams)
 
     def start_cache(self) -> KeyValueCache:
         """Return an empty cache for self-attention."""
@@ -181,7 +198,7 @@ class Attended(NamedTuple):
 
 
 def head_width(d_model: int, num_heads: int, name: str, given: int | None) -> int:
-    """Give the width of one head: as given, or an even share of the model."""
+    """Return the width of one head: as given, or an even share of the model."""
     if num_heads < 1:
         raise InputError(f"num_heads is {num_heads}; at least one head is needed")
     if given is not None:

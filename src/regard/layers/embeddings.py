@@ -15,11 +15,12 @@ from regard.ops import label_smoothed_cross_entropy, r_drop_loss
 class TokenEmbedding(nn.Module):
     """The rows of the embedding matrix E (W, D) for these tokens, times √d_model where `scaled` as in the paper."""
 
-    def __init__(self, vocab_size: int, d_model: int, *, scaled: bool = True) -> None:
+    def __init__(
+        self, vocab_size: int, d_model: int, *, scaled: bool = True, tied_to: nn.Parameter | None = None
+    ) -> None:
         super().__init__()
         self.scale = d_model**0.5 if scaled else 1.0
-        self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
-        nn.init.normal_(self.weight, std=d_model**-0.5)
+        self.weight = _token_matrix(vocab_size, d_model, tied_to)
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         """Look tokens up."""
@@ -41,6 +42,15 @@ def check_tokens(tokens_BT: Tensor) -> None:
     if tokens_BT.dim() != 2 or tokens_BT.is_floating_point() or tokens_BT.dtype == torch.bool:
         shape = tuple(tokens_BT.shape)
         raise InputError(f"tokens are integers of shape (batch, length); got {tokens_BT.dtype} of shape {shape}")
+
+
+def _token_matrix(vocab_size: int, d_model: int, tied_to: nn.Parameter | None) -> nn.Parameter:
+    """Return another module's matrix where the two are tied, or a new one."""
+    if tied_to is not None:
+        return tied_to
+    weight = nn.Parameter(torch.empty(vocab_size, d_model))
+    nn.init.normal_(weight, std=d_model**-0.5)
+    return weight
 
 
 class Embedding(nn.Module):
@@ -67,17 +77,23 @@ class Embedding(nn.Module):
         """
         x_BTD: Tensor = self.tokens(tokens_BT)
         if self.positions is not None and tokens_BT.numel() > 0:
-            T, device = tokens_BT.size(1), tokens_BT.device
-            end = int(np.max(offset + (T if lengths is None else lengths)))
-            positions = torch.arange(T, device=device)
-            positions = positions + (
-                offset if isinstance(offset, int) else torch.from_numpy(offset).to(device, non_blocking=True)[:, None]
-            )
-            x_BTD = x_BTD + self.positions(positions.clamp(max=max(end - 1, 0)), end)
+            positions, end = _positions(offset, lengths, tokens_BT.size(1), tokens_BT.device)
+            x_BTD = x_BTD + self.positions(positions, end)
         if self.norm is not None:
             x_BTD = self.norm(x_BTD)
         dropped: Tensor = self.dropout(x_BTD)
         return dropped
+
+
+def _positions(
+    offset: int | NDArray[np.int64], lengths: NDArray[np.int64] | None, T: int, device: torch.device
+) -> tuple[Tensor, int]:
+    """Return the positions (T) or (B, T) of tokens, and where the last real one ends; padding stays below it."""
+    if isinstance(offset, int) and lengths is None:
+        return torch.arange(offset, offset + T, device=device), offset + T
+    end = int(np.max(offset + (T if lengths is None else lengths)))
+    positions_BT = np.minimum(np.reshape(offset, (-1, 1)) + np.arange(T), max(end - 1, 0))
+    return torch.from_numpy(positions_BT).to(device, non_blocking=True), end
 
 
 class OutputProjection(nn.Module):
@@ -85,15 +101,11 @@ class OutputProjection(nn.Module):
 
     def __init__(self, vocab_size: int, d_model: int, *, tied_to: nn.Parameter | None = None, bias: bool = False):
         super().__init__()
-        if tied_to is None:
-            self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
-            nn.init.normal_(self.weight, std=d_model**-0.5)
-        else:
-            self.weight = tied_to
+        self.weight = _token_matrix(vocab_size, d_model, tied_to)
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
 
     def forward(self, states_BTD: Tensor) -> Tensor:
-        """Give the logits BTW."""
+        """Return the logits BTW."""
         return F.linear(states_BTD, self.weight, self.bias)
 
     def loss(self, states: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.ops import Causal, Mask
+from regard.ops.masks import broadcast_to_scores
 
 Rows = Sequence[int] | NDArray[np.int64] | Tensor
 """Numbers of rows; a tensor on a device is read back to the host."""
@@ -31,7 +32,7 @@ class AttentionCache(Protocol):
     """What an attention module keeps between steps."""
 
     def reorder(self, rows: Rows) -> None:
-        """Let each row go on from another one, as a beam search does."""
+        """Continue each row from another one, as a beam search does."""
 
     def keep(self, rows: Rows) -> None:
         """Keep these rows, in this order."""
@@ -66,7 +67,7 @@ class KeyValueCache:
         return int(self._lengths[0]) if self._is_even() else self._lengths
 
     def append(self, new: KeyValue, counts: Rows | None = None) -> tuple[KeyValue, Mask]:
-        """Put new positions behind the old; return all there are, and which of them the new queries may attend to.
+        """Append new positions to the old; return all there are, and which of them the new queries may attend to.
 
         `counts` says how many of the new positions of each row are real; the others are padding on the right, attended
         to by none of the real ones and overwritten by what is appended next.
@@ -90,7 +91,7 @@ class KeyValueCache:
                 place[row_B1, :, at_BT] = x_BGTK.detach().transpose(1, 2)
             mask = Causal(start_B)
         self._kept = kept
-        self._lengths = before + (T if counts is None else _on_host(counts))
+        self._lengths = before + (T if counts is None else on_host(counts))
         return KeyValue(kept.key_BGSK[:, :, :S], kept.value_BGSV[:, :, :S]), mask
 
     @contextmanager
@@ -120,18 +121,23 @@ class KeyValueCache:
                 raise InputError(f"row {row} is said to have {count} real positions, of the {T} it was given")
 
     def reorder(self, rows: Rows) -> None:
-        """Let each row go on from another one."""
+        """Continue each row from another one."""
         self.keep(rows)
 
     def keep(self, rows: Rows) -> None:
         """Keep these rows, in this order."""
         if self._kept is None:
             return
-        host = _on_host(rows)
+        host = on_host(rows)
         index = _index(host, self._kept.key_BGSK.device)
         self._lengths = self.lengths[host]
         S = int(self._lengths.max()) if len(host) else 0
         self._kept = KeyValue(*(_selected(x, index, S) for x in self._kept))
+
+    def expand(self, beams: int) -> None:
+        """Repeat each row so many times."""
+        if self._kept is not None:
+            self.keep(np.repeat(np.arange(len(self.lengths)), beams))
 
     def admit(self, other: "KeyValueCache") -> None:
         """Take in the rows of another cache, behind those that are there."""
@@ -172,19 +178,28 @@ class SourceCache:
             raise InputError(f"the cache was started with {self.sentences} sources and was given {R} rows")
         return query_RTD.reshape(self.sentences, self.beams * T, D)
 
+    def fold_scores(self, x: Tensor, name: str, heads: int, T: int) -> Tensor:
+        """Return a mask or a bias for the scores (R, H, T, S) as one for those of folded queries, (B, H, N · T, S)."""
+        B, N, S = self.sentences, self.beams, self.key_value.key_BGSK.size(2)
+        x4 = broadcast_to_scores(x, name, (B * N, heads, T, S), 4, self.key_value.key_BGSK.device)
+        if N == 1:
+            return x4
+        x4 = x4.expand(B * N, -1, T, -1)
+        return x4.reshape(B, N, *x4.shape[1:]).transpose(1, 2).flatten(2, 3)
+
     @property
     def sentences(self) -> int:
         """How many sources there are."""
         return self.key_value.key_BGSK.size(0)
 
     def reorder(self, rows: Rows) -> None:
-        """Let each row go on from another one of its sentence: the source is the same for both."""
+        """Continue each row from another one of its sentence: the source is the same for both."""
         if self.beams == 1:
             self.keep(rows)
 
     def keep(self, rows: Rows) -> None:
         """Keep these rows, in this order: all beams of some sentences."""
-        index = _index(_on_host(rows)[:: self.beams] // self.beams, self.key_value.key_BGSK.device)
+        index = _index(on_host(rows)[:: self.beams] // self.beams, self.key_value.key_BGSK.device)
         self.key_value = KeyValue(*(x.index_select(0, index) for x in self.key_value))
         self.mask = None if self.mask is None else self.mask.index_select(0, index)
 
@@ -219,7 +234,7 @@ class DecoderCache:
         self.past.check(B, T, counts)
 
     def reorder(self, rows: Rows) -> None:
-        """Let each row go on from another one of its sentence."""
+        """Continue each row from another one of its sentence."""
         for layer in self.layers:
             layer.reorder(rows)
 
@@ -246,7 +261,7 @@ class DecoderLayerCache:
         self.past, self.source = past, source
 
     def reorder(self, rows: Rows) -> None:
-        """Let each row go on from another one of its sentence."""
+        """Continue each row from another one of its sentence."""
         self.past.reorder(rows)
         if self.source is not None:
             self.source.reorder(rows)
@@ -265,13 +280,13 @@ class DecoderLayerCache:
 
     def expand(self, beams: int) -> None:
         """Repeat each row for so many beams."""
-        if len(self.past.lengths):
-            self.past.keep(np.repeat(np.arange(len(self.past.lengths)), beams))
+        self.past.expand(beams)
         if self.source is not None:
             self.source.beams *= beams
 
 
-def _on_host(rows: Rows) -> NDArray[np.int64]:
+def on_host(rows: Rows) -> NDArray[np.int64]:
+    """Return numbers of rows, or one for each row, as an array."""
     return np.asarray(rows.tolist() if isinstance(rows, Tensor) else rows, dtype=np.int64)
 
 

@@ -5,14 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.layers import Decoder, DecoderCache, Embedding, Encoder
 from regard.layers.embeddings import check_tokens
-from regard.layers.kv_cache import Rows
+from regard.layers.kv_cache import Rows, on_host
 from regard.model.build import build_decoder, build_embedding, build_encoder, build_output
 from regard.model.config import TransformerConfig
 from regard.model.describe import describe
@@ -100,7 +99,7 @@ class Transformer(nn.Module):
             check_tokens(target)
             cache.check(target.size(0), target.size(1), lengths)
             with torch.no_grad():  # what a cache keeps carries no gradient, so nothing that reads it can
-                counts = None if lengths is None else np.asarray(lengths, dtype=np.int64)
+                counts = None if lengths is None else on_host(lengths)
                 x_BTD = embedding(target, cache.past.offset, counts)
                 states = decoder(x_BTD, cache=cache, lengths=lengths, record=record)
         elif lengths is not None:
@@ -111,7 +110,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
-        """Give the weights with which each target token (B, T) looks at each source token (B, S): (L, B, H, T, S).
+        """Return the weights with which each target token (B, T) looks at each source token (B, S): (L, B, H, T, S).
 
         >>> import torch
         >>> from regard import Transformer, TransformerConfig
@@ -145,12 +144,12 @@ class Transformer(nn.Module):
         return decoder.start_cache(*self._checked(memory), beams=beams)
 
     def logits(self, states: Tensor) -> Tensor:
-        """Give the logits (B, T, W) over the vocabulary for the states of the last stack."""
+        """Return the logits (B, T, W) over the vocabulary for the states of the last stack."""
         logits: Tensor = self.output(states)
         return logits
 
     def forward(self, source: Tensor | None = None, target: Tensor | None = None) -> Tensor:
-        """Give the logits: of the target where there are two stacks, of the one sequence where there is one."""
+        """Return the logits: of the target where there are two stacks, of the one sequence where there is one."""
         kind = self.config.kind
         if kind == "encoder-decoder":
             if source is None or target is None:
@@ -165,7 +164,7 @@ class Transformer(nn.Module):
         return self.logits(self.encode(tokens).states_BSD if kind == "encoder-only" else self.decode(tokens))
 
     def describe(self) -> str:
-        """Give the fourth note's tables for this model: every symbol, its meaning, its shape and its parameters."""
+        """Return the fourth note's tables for this model: every symbol, its meaning, its shape and its parameters."""
         return describe(self.config, dict(self.named_parameters()))
 
     def save(self, path: str | os.PathLike[str]) -> None:

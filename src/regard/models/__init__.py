@@ -24,6 +24,8 @@ def find(name: str | os.PathLike[str]) -> Path:
     >>> find("de-en") == path_of("de-en")
     True
     """
+    if not isinstance(name, str | os.PathLike):
+        raise ModelError(f"a model is named by a string or a path, not by a {type(name).__name__}")
     path = Path(name)
     if str(name) in names() and not (path / "config.json").exists():
         return path_of(str(name))

@@ -4,7 +4,7 @@ Attention(Q, K, V) = softmax(QKᵀ/√d_k + M) V
 """
 
 import math
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 import torch.nn.functional as F
@@ -130,7 +130,7 @@ def fused_attention(
 
 
 def open_empty_rows(combined: Tensor) -> tuple[Tensor, Tensor]:
-    """Let queries that may attend to nothing attend to everything; also return which they are, to zero their output.
+    """Open the rows of queries that may attend to nothing; also return which they are, to zero their output.
 
     The CPU kernels give such a query zeros by themselves; other devices' kernels do not promise to.
     """
@@ -249,7 +249,46 @@ def attention(
         output = _without_heads(output_BHTV, rank)
         return (output, _without_heads(weights_BHTS, rank)) if return_weights else output
     fused_BHTV = fused_attention(query_BHTK, key_BGSK, value_BGSV, described, bias, scale=scale, dropout=dropout)
+    if fused_BHTV.requires_grad and dropout == 0.0 and not torch.compiler.is_compiling():
+        fused_BHTV = _TwiceDifferentiable.apply(fused_BHTV, query_BHTK, key_BGSK, value_BGSV, bias, described, scale)  # type: ignore[no-untyped-call]
     return _without_heads(fused_BHTV, rank)
+
+
+class _TwiceDifferentiable(torch.autograd.Function):
+    """The output of the fused kernel as it is, with a backward pass that has a gradient in its turn.
+
+    Fused kernels have none. So where gradients are to be differentiated (`create_graph=True`), they come from the
+    reference path; else they go on to the kernel.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        output_BHTV: Tensor,
+        query_BHTK: Tensor,
+        key_BGSK: Tensor,
+        value_BGSV: Tensor,
+        bias: Tensor | None,
+        mask: Mask | None,
+        scale: float,
+    ) -> Tensor:
+        ctx.save_for_backward(query_BHTK, key_BGSK, value_BGSV, bias)
+        ctx.mask, ctx.scale = mask, scale
+        return output_BHTV.view_as(output_BHTV)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        (grad_BHTV,) = grad_outputs
+        if not torch.is_grad_enabled():
+            return grad_BHTV, *(None,) * 6
+        # Each as a tensor of its own: where one is computed from another, gradients would be counted twice.
+        inputs: list[Any] = [None if x is None else x.view_as(x) for x in ctx.saved_tensors]
+        query, key, value, bias = inputs
+        output_BHTV, _ = reference_attention(query, key, value, ctx.mask, bias, scale=ctx.scale)
+        needed = ctx.needs_input_grad[1:5]
+        wanted = [x for x, is_needed in zip(inputs, needed, strict=True) if is_needed]
+        found = iter(torch.autograd.grad(output_BHTV, wanted, grad_BHTV.to(output_BHTV.dtype), create_graph=True))
+        return None, *(next(found) if is_needed else None for is_needed in needed), None, None
 
 
 def _is_transformed() -> bool:

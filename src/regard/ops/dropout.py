@@ -46,6 +46,8 @@ def dropout(x: Tensor, rate: float) -> Tensor:
     if not has_keys() and (x.device.type != "cpu" or not fits_bytes(rate)):
         return F.dropout(x, rate, training=True)
     starts_R = stream_starts(x, per_word=words_per_element(rate))
+    if x.element_size() < 4:  # the scale is not rounded to half precision, which would change the mean
+        return x * _kept(starts_R, rate, x.shape).to(x.dtype) * dropout_scale(rate)
     return x * dropout_factors(starts_R, rate, x)
 
 
@@ -60,7 +62,7 @@ def dropout_factors(starts_R: Tensor, rate: float, x: Tensor) -> Tensor:
 
 
 def dropout_scale(rate: float) -> float:
-    """Return what is left is multiplied by."""
+    """Return the factor of what is not dropped, 1 / (1 - rate)."""
     return 1.0 / (1.0 - applied_rate(rate))
 
 

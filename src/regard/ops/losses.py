@@ -37,29 +37,34 @@ def label_smoothed_cross_entropy(
         raise InputError(f"reduction is {reduction!r}; it is one of mean, sum, none")
     W = logits.size(-1)
     flat = targets.flatten().long()
-    real = torch.ones_like(flat, dtype=torch.bool) if pad_id is None else flat != pad_id
-    skipped = -100  # torch's own mark; never a token, so padding of any number can become it
-    check_labels(flat, W, real)
-    losses = F.cross_entropy(
-        logits.reshape(-1, W),
-        flat.masked_fill(~real, skipped),
-        ignore_index=skipped,
-        label_smoothing=smoothing,
-        reduction="none",
-    )
+    try:
+        losses = F.cross_entropy(
+            logits.reshape(-1, W),
+            flat,
+            ignore_index=_NO_LABEL if pad_id is None else pad_id,
+            label_smoothing=smoothing,
+            reduction="none",
+        )
+    except IndexError:
+        check_labels(flat if pad_id is None else flat[flat != pad_id], W)
+        raise
     if reduction == "none":
         return losses.view(targets.shape)
     total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
-    return total if reduction == "sum" else total / real.sum().clamp(min=1)
+    if reduction == "sum":
+        return total
+    return total / (max(flat.numel(), 1) if pad_id is None else (flat != pad_id).sum().clamp(min=1))
 
 
-def check_labels(labels_R: Tensor, W: int, real_R: Tensor | None = None) -> None:
+_NO_LABEL = -(2**63)
+"""No token has this number; torch's own -100 could be a mistake in the targets, and would be left out silently."""
+
+
+def check_labels(labels_R: Tensor, W: int) -> None:
     """Raise an `InputError` for labels outside the vocabulary; only on the CPU, where looking at them costs no wait."""
     if labels_R.device.type != "cpu":
         return
     wrong = (labels_R < 0) | (labels_R >= W)
-    if real_R is not None:
-        wrong &= real_R
     if wrong.any():
         raise InputError(f"target {int(labels_R[wrong][0])} is outside the vocabulary of {W}")
 

@@ -27,11 +27,11 @@ class Translation:
     cut: bool = False
     """Whether a sentence ends because it had no more room, and not because the model ended it."""
     alignment: list[tuple[int, int]] | None = None
-    """For each target token the source token that it looked at most, as (source, target), where asked for."""
+    """For each target token the source token that it attends to most, as (source, target), where asked for."""
     source_tokens: list[str] | None = None
     """What the source numbers of the alignment count."""
     untranslated: tuple[str, ...] = ()
-    """Sentences that have words, and for which the model wrote nothing."""
+    """Sentences that have words, and for which the model wrote nothing, or next to nothing."""
 
     def __str__(self) -> str:
         return self.text
@@ -74,7 +74,7 @@ def _shortened(tokens: list[str], shown: int = 4) -> str:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class RequestedWords:
     """What is wanted of each translation beside its being good, in words."""
 
     require: tuple[str, ...] = ()
@@ -98,24 +98,33 @@ class Part:
     hypothesis: Hypothesis
     source: list[int]
     attention_TS: Tensor | None = None
+    copied: bool = False
+    """Whether there was nothing to translate in it."""
+
+
+def _loses_words(source: str, translation: str, target: Tokenizer) -> bool:
+    """Whether words went in, and none, or hardly any, came out beside what is copied character by character."""
+    letters = sum(map(str.isalnum, source))
+    written = sum(char.isalnum() and (char in target.alphabet or target.kind == "words") for char in translation)
+    return written == 0 or (letters >= 30 and 6 * written < letters)
 
 
 def on_one_line(text: str) -> str:
-    """Put spaces for line breaks: a text of one line becomes one line."""
+    """Replace line breaks by spaces: a text of one line becomes one line."""
     return text.translate(_BREAKS)
 
 
 def put_together(pieces: list[Piece], parts: list[list[Part]], source: Tokenizer, target: Tokenizer) -> Translation:
     """Make a text of its pieces, each with its translations, best first, and the spaces between them."""
     count = max((len(found) for found in parts), default=0)
-    whole = [_ranked(pieces, parts, rank, source, target) for rank in range(max(count, 1))]
-    return replace(whole[0], alternatives=tuple(whole[1:]))
+    best, *others = [_ranked(pieces, parts, rank, source, target) for rank in range(max(count, 1))]
+    return replace(best, alternatives=tuple(sorted(others, key=lambda one: -one.score)))
 
 
 def _ranked(
     pieces: list[Piece], parts: list[list[Part]], rank: int, source: Tokenizer, target: Tokenizer
 ) -> Translation:
-    """Put the translations of this rank together; a piece that has not so many gives its last."""
+    """Join the translations of this rank; a piece that has not so many gives its last."""
     text, score, length, cut = "", 0.0, 0, False
     tokens: list[str] = []
     source_tokens: list[str] = []
@@ -131,7 +140,7 @@ def _ranked(
                 moved = [(len(source_tokens) + at, len(tokens) + place) for place, at in enumerate(looked)]
                 alignment = (alignment or []) + moved
             text += part.text
-            if not part.text.strip():
+            if not part.copied and _loses_words(piece, part.text, target):
                 untranslated.append(piece)
             tokens += map(target.token, part.hypothesis.tokens)
             source_tokens += map(source.token, part.source)

@@ -1,4 +1,4 @@
-"""The packed engine gives the model's own logits, whatever rows and sentences come and go."""
+"""The packed decoder gives the model's own logits, whatever rows and sentences come and go."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard import Transformer, TransformerConfig
-from regard.acceleration.packed_decoder import Decoding, Engine
+from regard.acceleration.packed_decoder import PackedBackend
 from regard.acceleration.packed_linear import packed_linear
 from regard.decoding.loop import places_left
 from regard.errors import InputError
@@ -48,13 +48,13 @@ def test_any_course_of_a_search_gives_the_logits_of_the_forward_pass(
         assert (found - expected).abs().max() <= tolerance
 
     sources = [tokens(1, int(pick(1, 9)), config.source_size)[0].tolist() for _ in range(7)]
-    decoding = Decoding(Engine(model), sources, N, attention=model.encoder is not None)
+    decoder = PackedBackend(model).new_decoder(sources, N, attention=model.encoder is not None)
     live: list[tuple[int, list[list[int]]]] = []
     fresh = 0
     for _ in range(12):
         while fresh < len(sources) and (not live or int(pick(0, 3)) == 0):
             count = min(int(pick(1, 3)), len(sources) - fresh)
-            first_BW = decoding.admit(range(fresh, fresh + count))
+            first_BW = decoder.admit(range(fresh, fresh + count))
             for number in range(fresh, fresh + count):
                 check(first_BW[number - fresh], full(model, sources[number], [1]))
             live += [(number, [[1] for _ in range(N)]) for number in range(fresh, fresh + count)]
@@ -62,15 +62,15 @@ def test_any_course_of_a_search_gives_the_logits_of_the_forward_pass(
         if not live:
             break
         words_BN = pick(1, VOCAB, (len(live), N))
-        logits_BNW = decoding.step(words_BN)
+        logits_BNW = decoder.step(words_BN)
         for place, (number, rows) in enumerate(live):
             for row, written in enumerate(rows):
                 written.append(int(words_BN[place, row]))
                 check(logits_BNW[place, row], full(model, sources[number], written))
         if model.encoder is not None:
-            assert torch.allclose(decoding.attention().sum(-1), torch.ones(len(live), N, dtype=dtype))
+            assert torch.allclose(decoder.attention().sum(-1), torch.ones(len(live), N, dtype=dtype))
         parents_BN = pick(0, N, (len(live), N))
-        decoding.reorder(parents_BN.numpy())
+        decoder.reorder(parents_BN.numpy())
         live = [
             (number, [list(rows[parent]) for parent in parents])
             for (number, rows), parents in zip(live, parents_BN.tolist(), strict=True)
@@ -78,7 +78,7 @@ def test_any_course_of_a_search_gives_the_logits_of_the_forward_pass(
         done = torch.randperm(len(live), generator=draw)[: int(pick(0, len(live) + 1))].tolist()
         if int(pick(0, 2)):
             kept = places_left(len(live), done)
-            decoding.keep(kept)
+            decoder.keep(kept)
             live = [live[place] for place in kept]
 
 
@@ -92,12 +92,12 @@ def test_kernels_give_what_the_packed_layers_give(
     model = model_of(config.model_copy(update={"bos_id": 1, "eos_id": 2, "norm_eps": eps}), dtype=torch.float32)
     draw = torch.Generator().manual_seed(int(random.getrandbits(30)))  # type: ignore[attr-defined]
     sources = [tokens(1, 1 + 3 * number % 10, config.source_size)[0].tolist() for number in range(6)]
-    engine = Engine(model, "int8")
-    assert engine.fast_decoder is not None
-    by_kernels = Decoding(engine, sources, N)
-    slow = Engine(model, "int8")
+    backend = PackedBackend(model, "int8")
+    assert backend.fast_decoder is not None
+    by_kernels = backend.new_decoder(sources, N)
+    slow = PackedBackend(model, "int8")
     slow.fast_decoder = slow._fast_encoder = None
-    by_packed = Decoding(slow, sources, N)
+    by_packed = slow.new_decoder(sources, N)
     differences: list[float] = []
 
     def check(found: Tensor, expected: Tensor) -> None:
@@ -115,9 +115,9 @@ def test_kernels_give_what_the_packed_layers_give(
             check(by_kernels.step(words_BN), by_packed.step(words_BN))
             parents_BN = torch.randint(0, N, (B, N), generator=draw)
             kept = places_left(B, [int(torch.randint(0, B, (), generator=draw))] if B > 1 else [])
-            for decoding in (by_kernels, by_packed):
-                decoding.reorder(parents_BN.numpy())
-                decoding.keep(kept)
+            for decoder in (by_kernels, by_packed):
+                decoder.reorder(parents_BN.numpy())
+                decoder.keep(kept)
     assert min(differences) < 1e-4
 
 
@@ -126,15 +126,15 @@ def test_kernels_give_what_the_packed_layers_give(
 def test_kernels_compute_each_sentence_by_itself_with_any_number_of_threads() -> None:
     config = TransformerConfig.preset("small", vocab_size=500, bos_id=1, eos_id=2, encoder_layers=2, decoder_layers=2)
     torch.manual_seed(0)
-    engine = Engine(Transformer(config).eval(), "int8")
+    backend = PackedBackend(Transformer(config).eval(), "int8")
     sources = [tokens(1, 3 + 7 * number % 40, 500)[0].tolist() for number in range(30)]
     words_BN = tokens(30, 3, 500)
     torch.set_num_threads(3)
-    together = Decoding(engine, sources, 3)
+    together = backend.new_decoder(sources, 3)
     first_BW, second_BNW = together.admit(range(30)), together.step(words_BN)
     torch.set_num_threads(1)
     for number in range(30):
-        alone = Decoding(engine, sources, 3)
+        alone = backend.new_decoder(sources, 3)
         assert alone.admit([number])[0].equal(first_BW[number])
         assert alone.step(words_BN[number : number + 1])[0].equal(second_BNW[number])
 
@@ -147,17 +147,17 @@ def test_what_is_not_a_number_goes_through_all_kernels() -> None:
         torch.manual_seed(0)
         model = Transformer(config).eval()
         model.get_parameter(f"{name}.bias")[0] = torch.nan
-        assert Decoding(Engine(model, "int8"), [[5, 6, 2]], 2).admit([0]).isnan().all()
+        assert PackedBackend(model, "int8").new_decoder([[5, 6, 2]], 2).admit([0]).isnan().all()
 
 
 @pytest.mark.parametrize("precision", ["float", "int8"])
 @torch.no_grad()
-def test_padding_in_a_source_is_not_looked_at(precision: Literal["float", "int8"]) -> None:
+def test_padding_in_a_source_is_not_attended_to(precision: Literal["float", "int8"]) -> None:
     config = TransformerConfig.preset("tiny", vocab_size=30, bos_id=1, eos_id=2)
     torch.manual_seed(0)
     model = Transformer(config).eval()
     sources = [[7] * 9, [5, 0, 6, 0, 2]]
-    after, alone = (Decoding(Engine(model, precision), sources, 1) for _ in range(2))
+    after, alone = (PackedBackend(model, precision).new_decoder(sources, 1) for _ in range(2))
     after.admit([0])
     after.keep([])
     found_W = after.admit([1])[0]
@@ -166,14 +166,14 @@ def test_padding_in_a_source_is_not_looked_at(precision: Literal["float", "int8"
 
 
 @torch.no_grad()
-def test_an_engine_outlives_changes_of_where_a_model_is_in_memory() -> None:
+def test_a_backend_outlives_changes_of_where_a_model_is_in_memory() -> None:
     config = TransformerConfig.preset("tiny", vocab_size=30, bos_id=1, eos_id=2)
     torch.manual_seed(0)
     model = Transformer(config).eval()
-    engine = Engine(model, "int8")
-    before = Decoding(engine, [[5, 6, 2]], 1).admit([0])
+    backend = PackedBackend(model, "int8")
+    before = backend.new_decoder([[5, 6, 2]], 1).admit([0])
     model.share_memory()
-    assert Decoding(engine, [[5, 6, 2]], 1).admit([0]).equal(before)
+    assert backend.new_decoder([[5, 6, 2]], 1).admit([0]).equal(before)
 
 
 @torch.no_grad()
@@ -185,7 +185,7 @@ def test_parts_of_a_projection_may_lack_a_bias() -> None:
         assert torch.allclose(packed_linear(parts, "float")(x_RD), expected, atol=1e-6)
 
 
-def test_bytes_come_close_and_rows_do_not_see_each_other() -> None:
+def test_int8_comes_close_and_rows_do_not_depend_on_each_other() -> None:
     config = TransformerConfig.preset("small", vocab_size=500, bos_id=1, eos_id=2, encoder_layers=2, decoder_layers=2)
     torch.manual_seed(0)
     model = Transformer(config).eval()
@@ -193,11 +193,11 @@ def test_bytes_come_close_and_rows_do_not_see_each_other() -> None:
     words_BN = tokens(8, 2, 500)
     together = {}
     for precision in ("float", "int8"):
-        decoding = Decoding(Engine(model, precision), sources, 2)
+        decoder = PackedBackend(model, precision).new_decoder(sources, 2)
         with torch.no_grad():
-            decoding.admit(range(8))
-            together[precision] = decoding.step(words_BN)
-            loud = Decoding(Engine(model, precision), sources, 2)
+            decoder.admit(range(8))
+            together[precision] = decoder.step(words_BN)
+            loud = PackedBackend(model, precision).new_decoder(sources, 2)
             loud.admit([3])
             alone = loud.step(words_BN[3:4])
         assert (alone[0] - together[precision][3]).abs().max() < 1e-4
@@ -207,4 +207,4 @@ def test_bytes_come_close_and_rows_do_not_see_each_other() -> None:
 
 def test_a_model_must_know_where_to_start() -> None:
     with pytest.raises(InputError, match="no decoder, or no bos_id and eos_id"):
-        Engine(Transformer(TransformerConfig.preset("tiny", vocab_size=20)))
+        PackedBackend(Transformer(TransformerConfig.preset("tiny", vocab_size=20)))

@@ -96,11 +96,10 @@ def test_the_number_of_threads_changes_nothing(sampled: Loss, int8: bool) -> Non
     states, weight, labels = problem(200, 1003, 72, 6)
     loss, results = partial(sampled, int8=int8), []
     for threads in (1, 2, 3):
-        loss = partial(sampled, int8=int8)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "threads", lambda count=threads: count)
-        torch.manual_seed(0)
-        results.append(gradients(loss, states, weight, labels, torch.zeros(1003)))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "threads", lambda count=threads: count)
+            torch.manual_seed(0)
+            results.append(gradients(loss, states, weight, labels, torch.zeros(1003)))
     for other in results[1:]:
         assert all(mine.equal(first) for mine, first in zip(other, results[0], strict=True))
 

@@ -13,7 +13,7 @@ from tests.unit.acceleration.problems import problem
 
 found = kernels()
 needs_the_kernel = pytest.mark.skipif(
-    found is None or found.regard_multiplies_floats() == 0, reason="the kernel needs a processor with AVX-512"
+    found is None or found.regard_sgemm_support() == 0, reason="the kernel needs a processor with AVX-512"
 )
 sizes = st.one_of(st.integers(1, 90), st.sampled_from([511, 512, 513, 1030]))
 
@@ -25,7 +25,7 @@ def columns(x: Tensor) -> Tensor:
 
 @pytest.fixture(autouse=True)
 def wherever_it_runs_and_few_rows_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    can = found is not None and found.regard_multiplies_floats() > 0
+    can = found is not None and found.regard_sgemm_support() > 0
     monkeypatch.setattr(module, "_is_faster", lambda: can)
     monkeypatch.setattr(module, "_FEW_ROWS", 1)
 

@@ -1,9 +1,6 @@
-"""Without padding the same is computed and dropped: `can_leave_out_padding` said no gives the other way to do it."""
+"""Batches without padding: the states, gradients and dropout of padded ones."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -11,7 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import regard
 from regard import Transformer, TransformerConfig
+from regard.acceleration import varlen
+from regard.acceleration.accelerate import accelerate
+from regard.acceleration.varlen import SameSequence, Sequences, decoder_states
 from regard.errors import InputError
 from regard.kernels.bindings import kernels
 from regard.ops.rng import keyed_dropout
@@ -21,7 +22,9 @@ pytestmark = pytest.mark.skipif(kernels() is None, reason="the kernels were not 
 
 def model_of(**changes: Any) -> Transformer:
     settings = {"d_model": 32, "d_ff": 48, "num_heads": 4, "encoder_layers": 2, "decoder_layers": 2, **changes}
-    return Transformer(TransformerConfig(vocab_size=20, **settings))
+    model = Transformer(TransformerConfig(vocab_size=20, **settings))
+    accelerate(model)
+    return model
 
 
 def tokens(lengths: list[int]) -> Tensor:
@@ -30,23 +33,19 @@ def tokens(lengths: list[int]) -> Tensor:
     return rows.masked_fill(torch.arange(rows.size(1)) >= torch.tensor(lengths)[:, None], 0)
 
 
-@contextmanager
-def with_padding() -> Iterator[None]:
-    with patch("regard.model.transformer.can_leave_out_padding", return_value=False):
-        yield
-
-
-def rows_seen(model: Transformer, *batch: Tensor) -> list[torch.Size]:
-    """Give the shapes of what the layers compute with."""
+def rows_computed(model: Transformer, *batch: Tensor) -> list[torch.Size]:
+    """Return the shapes of what the encoder and the decoder are given; a module with hooks would not be known."""
     shapes: list[torch.Size] = []
-    hooks = [
-        stack.layers[0].register_forward_hook(lambda _module, _inputs, output: shapes.append(output.shape))
-        for stack in (model.encoder, model.decoder)
-        if stack is not None
-    ]
-    model.real_states(*batch)
-    for hook in hooks:
-        hook.remove()
+    with pytest.MonkeyPatch.context() as patch:
+        for stack in (regard.layers.Encoder, regard.layers.Decoder):
+
+            def forward(self: Any, x: Tensor, *args: Any, plain: Any = stack.forward, **kwargs: Any) -> Tensor:
+                shapes.append(x.shape)
+                output: Tensor = plain(self, x, *args, **kwargs)
+                return output
+
+            patch.setattr(stack, "forward", forward)
+        decoder_states(model, *batch)
     return shapes
 
 
@@ -77,9 +76,11 @@ def test_states_and_gradients_are_those_with_padding(
         real &= torch.rand(real.shape) < 0.7
     direction = torch.randn(int(real.sum()), 32)
     results = []
-    for way in (nullcontext, with_padding):
-        with way(), keyed_dropout(torch.arange(len(lengths))):
-            states = model.real_states(source, target, real)
+    for path in ("varlen", "padded"):
+        with pytest.MonkeyPatch.context() as patch, keyed_dropout(torch.arange(len(lengths))):
+            if path == "padded":
+                patch.setattr(varlen, "can_use_varlen", lambda model: False)
+            states = decoder_states(model, source, target, real)
         model.zero_grad()
         states.backward(direction)
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()]
@@ -92,33 +93,59 @@ def test_states_and_gradients_are_those_with_padding(
 def test_nothing_is_computed_for_padding_where_there_is_a_kernel_for_it() -> None:
     source, target = tokens([7, 2, 4]), tokens([3, 5, 1])
     batch = source, target, target != 0
-    assert rows_seen(model_of(), *batch) == [(1, 13, 32), (1, 9, 32)]
+    assert rows_computed(model_of(), *batch) == [(1, 13, 32), (1, 9, 32)]
     padded = [(3, 7, 32), (3, 5, 32)]
-    assert rows_seen(model_of(attention_dropout=0.1), *batch) == padded
-    assert rows_seen(model_of(attention_dropout=0.1).eval(), *batch) != padded
-    assert rows_seen(model_of(d_ff=36), *batch) == padded
-    assert rows_seen(model_of(d_k=12), *batch) == padded
-    assert rows_seen(model_of().double(), *batch)[0] == (3, 7, 32)
+    assert rows_computed(model_of(attention_dropout=0.1), *batch) == padded
+    assert rows_computed(model_of(attention_dropout=0.1).eval(), *batch) != padded
+    assert rows_computed(model_of(d_ff=36), *batch) == padded
+    assert rows_computed(model_of(d_k=12), *batch) == padded
+    assert rows_computed(model_of().double(), *batch)[0] == (3, 7, 32)
     longer = tokens([65, 2, 4])
-    assert rows_seen(model_of(), longer, target, target != 0)[0] == (3, 65, 32)
+    assert rows_computed(model_of(), longer, target, target != 0)[0] == (3, 65, 32)
 
 
 def test_a_batch_without_anything_real_gives_nothing() -> None:
     source, target = tokens([3, 1]), torch.zeros(2, 4, dtype=torch.int64)
-    assert model_of().real_states(source, target, target != 0).shape == (0, 32)
-    assert model_of().real_states(source[:0], target[:0], target[:0] != 0).shape == (0, 32)
+    assert decoder_states(model_of(), source, target, target != 0).shape == (0, 32)
+    assert decoder_states(model_of(), source[:0], target[:0], target[:0] != 0).shape == (0, 32)
 
 
 def test_what_is_no_token_is_refused_as_with_padding() -> None:
     source, target = tokens([3, 1]), tokens([2, 2])
     with pytest.raises(InputError, match="tokens are integers"):
-        model_of().real_states(source.float(), target, target != 0)
+        decoder_states(model_of(), source.float(), target, target != 0)
     with pytest.raises(InputError, match=r"boolean for each of \(2, 2\) tokens; got torch.bool of shape \(2, 1\)"):
-        model_of().real_states(source, target, target[:, :1] != 0)
+        decoder_states(model_of(), source, target, target[:, :1] != 0)
     with pytest.raises(InputError, match=r"got torch.int64"):
-        model_of().real_states(source, target, target)
+        decoder_states(model_of(), source, target, target)
     source[1, 0] = 20
     with pytest.raises(InputError, match="token 20 at row 1, position 0"):
-        model_of().real_states(source, target, target != 0)
+        decoder_states(model_of(), source, target, target != 0)
     with pytest.raises(InputError, match="positions is longer than the learned table of 3"):
-        model_of(positions="learned", max_positions=3).real_states(tokens([4]), target[:1], target[:1] != 0)
+        decoder_states(model_of(positions="learned", max_positions=3), tokens([4]), target[:1], target[:1] != 0)
+
+
+def test_sequences_behind_one_another_must_fill_the_row() -> None:
+    sequences, others = (Sequences.of(torch.tensor(lengths)) for lengths in ([2, 1], [3]))
+    x = torch.randn(1, 1, 3, 4)
+    regard.attention(x, x, x, SameSequence(sequences, sequences))
+    with pytest.raises(InputError, match="3 queries of 2 over 3 keys of 1"):
+        regard.attention(x, x, x, SameSequence(sequences, others))
+    with pytest.raises(InputError, match="got 1 rows of 2 queries over 3 keys"):
+        regard.attention(x[:, :, :2], x, x, SameSequence(sequences, sequences))
+    with pytest.raises(InputError, match="got 2 rows of 3 queries over 3 keys"):
+        regard.attention(*(x.expand(2, 1, 3, 4),) * 3, SameSequence(sequences, sequences))
+
+
+def test_changed_modules_and_plain_attention_are_computed_with_padding() -> None:
+    source, target = tokens([7, 2, 4]), tokens([3, 5, 1])
+    batch, padded = (source, target, target != 0), [(3, 7, 32), (3, 5, 32)]
+    hooked = model_of()
+    hooked.get_submodule("decoder.layers.1.feed_forward.expand").register_forward_hook(lambda *_: None)
+    assert rows_computed(hooked, *batch) == padded
+    overridden = model_of()
+    overridden.encode = overridden.encode  # type: ignore[method-assign]
+    assert rows_computed(overridden, *batch) == padded
+    plain = model_of()
+    regard.unaccelerate(plain)
+    assert rows_computed(plain, *batch) == padded

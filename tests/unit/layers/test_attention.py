@@ -17,7 +17,7 @@ from regard.layers import KeyValueCache
     st.booleans(),
     st.integers(0, 1000),
 )
-def test_heads_are_the_notes_heads(heads: tuple[int, int], d_k: int, d_v: int, causal: bool, seed: int) -> None:
+def test_heads_are_those_of_the_paper(heads: tuple[int, int], d_k: int, d_v: int, causal: bool, seed: int) -> None:
     """Concat(head_1, …, head_H) W_O, each head computed by itself from its own columns of W_Q, W_K and W_V."""
     torch.manual_seed(seed)
     H, G = heads
@@ -97,7 +97,7 @@ def test_a_wrong_width_is_told() -> None:
         layer(torch.randn(3, 8))
 
 
-def test_the_notes_additive_mask_goes_in_as_bias() -> None:
+def test_an_additive_mask_goes_in_as_bias() -> None:
     layer = regard.MultiHeadAttention(8, 2)
     x = torch.randn(2, 4, 8)
     M = torch.zeros(4, 4).masked_fill(~regard.causal_mask(4), -math.inf)
@@ -112,5 +112,4 @@ def test_a_refused_call_leaves_the_cache_as_it_was() -> None:
     for wrong in (dict(mask=torch.ones(9, 9).bool()), dict(bias=torch.ones(9, 9)), dict(query=torch.randn(1, 2, 7))):
         with pytest.raises(InputError):
             layer(wrong.pop("query", x), x, cache=cache, **wrong)
-        assert cache.longest == 2
-        assert cache.lengths_B.tolist() == [2]
+        assert cache.lengths.tolist() == [2]

@@ -22,7 +22,7 @@ from regard.ops import (
     rms_norm,
     sinusoidal_positions,
 )
-from regard.ops.linear import products_in_bytes
+from regard.ops.feed_forward import Activation, activate
 
 
 def test_d_ff_is_four_times_d_model_unless_given() -> None:
@@ -30,9 +30,22 @@ def test_d_ff_is_four_times_d_model_unless_given() -> None:
     assert FeedForward(6, 10).expand.weight.shape == (10, 6)
 
 
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_feed_forward_is_its_equation(activation: Activation, bias: bool) -> None:
+    layer, x = FeedForward(4, 6, activation=activation, bias=bias), torch.randn(2, 3, 4)
+
+    def projected(linear: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+        return x @ linear.weight.T + (linear.bias if bias else 0.0)
+
+    gate = None if layer.gate is None else projected(layer.gate, x)
+    expected = projected(layer.contract, activate(projected(layer.expand, x), activation, gate))
+    torch.testing.assert_close(layer(x), expected)
+
+
 @pytest.mark.parametrize("placement", ["pre", "post"])
 @pytest.mark.parametrize("norm", [LayerNorm(8), RMSNorm(8)], ids=["layer", "rms"])
-def test_a_residual_is_the_notes_formula_in_training_too(placement: NormPlacement, norm: torch.nn.Module) -> None:
+def test_a_residual_is_its_equation_in_training_too(placement: NormPlacement, norm: torch.nn.Module) -> None:
     x, sublayer = torch.randn(2, 3, 8), torch.nn.Linear(8, 8)
     connect = pre_norm_residual if placement == "pre" else post_norm_residual
     for rate in (0.0, 0.5):
@@ -51,7 +64,7 @@ def test_a_residual_in_training_heeds_what_is_done_to_its_parts() -> None:
     layer.dropout.eval()
     torch.testing.assert_close(layer(x, lambda x: x), expected)
     seen: list[torch.Tensor] = []
-    layer.norm.register_forward_hook(lambda module, given, output: seen.append(output))
+    layer.norm.register_forward_hook(lambda module, inputs, output: seen.append(output))
     torch.testing.assert_close(layer(x, lambda x: x), expected)
     assert len(seen) == 1
     layer.dropout = torch.nn.Identity()  # type: ignore[assignment]
@@ -119,7 +132,7 @@ def test_sinusoids_are_rounded_once_whatever_types_they_went_through() -> None:
 
 
 def test_the_linear_layers_are_called_as_modules() -> None:
-    """Hooks, quantised and adapted layers put in their place depend on it."""
+    """Hooks, quantized and adapted layers put in their place depend on it."""
     model = Transformer(TransformerConfig.preset("tiny", vocab_size=9, activation="swiglu"))
     called: set[str] = set()
     for name, module in model.named_modules():
@@ -128,70 +141,3 @@ def test_the_linear_layers_are_called_as_modules() -> None:
     x = torch.tensor([[1, 2, 3]])
     model(x, x)
     assert called == {name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
-
-
-def gradients_of(layer: FeedForward, x: torch.Tensor, change: torch.Tensor) -> list[torch.Tensor]:
-    x = x.clone().requires_grad_()
-    y = layer(x)
-    return [y.detach(), *torch.autograd.grad(y, [x, *layer.parameters()], change)]
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("bytes_too", [True, False])
-def test_feed_forward_in_training_is_what_its_parts_are(bias: bool, bytes_too: bool) -> None:
-    torch.manual_seed(1)
-    layer = FeedForward(16, 48, bias=bias)
-    x, change = torch.randn(3, 5, 16), torch.randn(3, 5, 16)
-    with products_in_bytes(bytes_too):
-        as_one = gradients_of(layer, x, change)
-        watch = layer.contract.register_forward_hook(lambda *_: None)
-        in_parts = gradients_of(layer, x, change)
-        watch.remove()
-    for one, other in zip(as_one, in_parts, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
-
-
-def test_feed_forward_is_one_function_in_training_unless_more_is_wanted() -> None:
-    x = torch.randn(2, 3, 8, requires_grad=True)
-
-    def is_one(layer: FeedForward) -> bool:
-        return "ReluFeedForward" in type(layer(x).grad_fn).__name__
-
-    assert is_one(FeedForward(8))
-    assert not is_one(FeedForward(8).eval())
-    assert not is_one(FeedForward(8, activation="gelu"))
-    assert not is_one(FeedForward(8, dropout=0.1))
-    watched = FeedForward(8)
-    watched.expand.register_forward_hook(lambda *_: None)
-    assert not is_one(watched)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert not is_one(FeedForward(8))
-    with pytest.raises(InputError, match="a feed-forward network in training has no second derivatives"):
-        torch.autograd.grad(FeedForward(8)(x).square().sum(), x, create_graph=True)
-    (first,) = torch.autograd.grad(FeedForward(8).eval()(x).square().sum(), x, create_graph=True)
-    assert first.requires_grad
-
-
-def test_whoever_watches_all_modules_sees_the_parts_of_a_network_in_training() -> None:
-    network, seen = FeedForward(8, 16).train(), []
-    handle = nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(type(module).__name__))
-    try:
-        network(torch.randn(1, 2, 8))
-    finally:
-        handle.remove()
-    assert seen == ["Linear", "Dropout", "Linear", "FeedForward"]
-
-
-def test_a_part_with_a_way_of_its_own_is_computed_by_it_in_training_too() -> None:
-    network, x = FeedForward(8, 16, dropout=0.0).train(), torch.randn(1, 2, 8)
-    network.expand.forward = lambda x: torch.zeros(*x.shape[:-1], 16)  # type: ignore[assignment, method-assign]
-    assert network(x).equal(network.eval()(x))
-
-
-def test_many_directions_go_back_through_a_network_in_training() -> None:
-    network, x = FeedForward(8, 16).train(), torch.randn(3, 8, requires_grad=True)
-    y = network(x[None])[0]
-    directions = torch.randn(5, *y.shape)
-    together = torch.autograd.grad(y, x, directions, is_grads_batched=True, retain_graph=True)[0]
-    alone = torch.stack([torch.autograd.grad(y, x, one, retain_graph=True)[0] for one in directions])
-    torch.testing.assert_close(together, alone)

@@ -1,10 +1,13 @@
 """Decoding step by step gives the logits of the full forward pass, for every configuration."""
 
+from random import Random
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from regard import Transformer, TransformerConfig
 from regard.errors import InputError
@@ -61,8 +64,77 @@ def test_rows_of_different_lengths_come_and_go(config: TransformerConfig, prefix
         assert (step[:, 0] - expected[row_of, at]).abs().max() <= 1e-12 * scale
         at = at + 1
         chosen = torch.randint(0, len(row_of), (max(1, len(row_of) - 1 + seed % 3),))
-        cache.select(chosen)
+        cache.keep(chosen)
         at, row_of = at[chosen], row_of[chosen]
+
+
+@settings(max_examples=120)
+@given(with_decoder, st.integers(1, 3), st.booleans(), st.integers(0, 1000))
+@torch.no_grad()
+def test_sentences_with_beams_are_admitted_reordered_and_kept(
+    config: TransformerConfig, beams: int, expand: bool, seed: int
+) -> None:
+    """As a search does: sources of any length come, beams go on from other beams, and sentences that are done go."""
+    model = model_of(config, seed)
+    draw = Random(seed)
+    cache: DecoderCache | None = None
+    live: list[tuple[Tensor, list[list[int]]]] = []  # a source, and the targets of its beams
+    for _ in range(6):
+        if len(live) < 2 or draw.random() < 0.4:
+            sources = [tokens(1, draw.randint(1, 6), config.source_size)[0] for _ in range(draw.randint(1, 2))]
+            prefixes = [[draw.randrange(1, VOCAB) for _ in range(draw.randint(1, 4))] for _ in sources]
+            fresh = started(model, sources, prefixes, beams, expand)
+            live += [
+                (source, [list(prefix) for _ in range(beams)]) for source, prefix in zip(sources, prefixes, strict=True)
+            ]
+            if cache is None:
+                cache = fresh
+            else:
+                cache.admit(fresh)
+        assert cache is not None
+        words = [[draw.randrange(1, VOCAB) for _ in range(beams)] for _ in live]
+        step = model.logits(model.decode(torch.tensor(words).view(-1, 1), cache=cache))[:, 0].unflatten(0, (-1, beams))
+        for (source, targets), chosen, found in zip(live, words, step, strict=True):
+            for target, word, logits in zip(targets, chosen, found, strict=True):
+                target.append(word)
+                expected = full(model, source[None], torch.tensor([target]))[0, -1]
+                assert (logits - expected).abs().max() <= 1e-12 * max(1.0, expected.abs().max().item())
+        parents = [[draw.randrange(beams) for _ in range(beams)] for _ in live]
+        cache.reorder([place * beams + parent for place, row in enumerate(parents) for parent in row])
+        live = [
+            (source, [list(targets[parent]) for parent in row])
+            for (source, targets), row in zip(live, parents, strict=True)
+        ]
+        kept = draw.sample(range(len(live)), draw.randint(0, len(live)))
+        cache.keep([place * beams + beam for place in kept for beam in range(beams)])
+        live = [live[place] for place in kept]
+
+
+def started(
+    model: Transformer, sources: list[Tensor], prefixes: list[list[int]], beams: int, expand: bool
+) -> DecoderCache:
+    """Decode a prefix for each source: once for all beams, which are then expanded, or for every beam."""
+    pad = model.config.pad_id
+    memory = None
+    if model.encoder is not None:
+        memory = model.encode(pad_sequence(sources, batch_first=True, padding_value=pad))
+    rows = 1 if expand else beams
+    cache = model.start_cache(memory, beams=rows)
+    targets = [torch.tensor(prefix) for prefix in prefixes for _ in range(rows)]
+    model.decode(pad_sequence(targets, batch_first=True), cache=cache, lengths=[len(target) for target in targets])
+    if expand:
+        cache.expand(beams)
+    return cache
+
+
+@torch.no_grad()
+def test_a_cache_may_be_expanded_before_its_first_token() -> None:
+    model = model_of(TransformerConfig.preset("tiny", vocab_size=VOCAB))
+    source, target = tokens(2, 3, VOCAB), tokens(6, 2, VOCAB)
+    cache = start(model, source)
+    cache.expand(3)
+    expected = model(source.repeat_interleave(3, 0), target)
+    torch.testing.assert_close(model.logits(model.decode(target, cache=cache)), expected)
 
 
 @torch.no_grad()
@@ -104,9 +176,9 @@ def test_what_does_not_fit_a_cache_is_told() -> None:
     with pytest.raises(InputError, match="a memory and a cache"):
         model.decode(target, memory, cache=cache)
     with pytest.raises(InputError, match="empty"):
-        _ = cache.past.lengths_B
+        _ = cache.past.lengths
     model.decode(target, cache=cache)
-    assert cache.past.lengths_B.tolist() == [3, 3]
+    assert cache.past.lengths.tolist() == [3, 3]
     for lengths, says in (
         (torch.tensor([7, 3]), "row 0 is said to have 7 real positions, of the 3"),
         (torch.tensor([2, -1]), "row 1 is said to have -1"),
@@ -121,8 +193,8 @@ def test_what_does_not_fit_a_cache_is_told() -> None:
         model.decode(target[0], cache=cache)
     with pytest.raises(InputError, match="lengths without a cache"):
         model.decode(target, memory, lengths=torch.tensor([1, 1]))
-    assert cache.past.lengths_B.tolist() == [3, 3]  # nothing of what was refused has been taken in
+    assert cache.past.lengths.tolist() == [3, 3]  # nothing of what was refused has been taken in
     model.decode(target, cache=cache)
-    assert cache.past.lengths_B.tolist() == [6, 6]
+    assert cache.past.lengths.tolist() == [6, 6]
     with pytest.raises(InputError, match="no memory"):
         model.start_cache()

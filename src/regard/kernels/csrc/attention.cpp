@@ -1,8 +1,7 @@
-// Attention over short sentences, forward and backward: all scores of a head at once, which stay in the nearest cache.
+// Attention over short sequences, forward and backward: all scores of a head at once, which stay in the nearest cache.
 //
-// Libraries cut scores into blocks for long sequences, and take most of their time to get ready where there are twenty
-// words. Every head is computed by itself, and what is masked adds exactly nothing, so that nothing depends on padding.
-// The structures have the layout of those in `ops/short.py`. Plain C on the outside.
+// Libraries compute scores in blocks for long sequences, and take most of their time to get ready where there are twenty
+// tokens. Every head is computed by itself, and what is masked adds exactly nothing, so that nothing depends on padding.
 
 #include <algorithm>
 #include <cmath>
@@ -10,252 +9,221 @@
 #include <limits>
 #include <vector>
 
+#include "errors.hpp"
+#include "simd.hpp"
+#include "softmax.hpp"
+#include "structs.hpp"
 #include "threads.hpp"
-#include "vectors.hpp"
 
 namespace regard {
 namespace {
 
-constexpr int64_t kWorthAThread = 100'000;  // products; for fewer, waking one up costs more than it saves
+constexpr int64_t kMinProducts = 100'000;  // for each thread; for fewer, waking one up costs more than it saves
 
-// One sentence: where its queries and keys begin, and how many they are.
-struct Sentence {
+// Where the queries and keys of a sequence begin, and how many they are.
+struct Sequence {
   int64_t b, query, key, T, S;  // b is the row of the tensors that it is in
 };
 
-// Rows of floats for each head of a batch, wherever they are.
-struct Rows {
-  float* data;
-  int64_t batch, head, row;  // from one to the next, in floats
+Sequence sequence_at(const Attention& a, int64_t n) {
+  if (!a.query_cu_seqlens) return {n, 0, 0, a.T, a.S};
+  const int64_t *query = a.query_cu_seqlens + n, *key = a.key_cu_seqlens + n;
+  return {0, query[0], key[0], query[1] - query[0], key[1] - key[0]};
+}
 
-  float* of(int64_t b, int64_t first, int64_t h) const { return data + b * batch + first * row + h * head; }
+float* stats_at(const Attention& a, const Sequence& at, int64_t t, int64_t h) {
+  return a.softmax_stats + 2 * ((at.b * a.T + at.query + t) * a.H + h);
+}
+
+// Buffers of one thread.
+struct Workspace {
+  std::vector<float> keys, values, weights, grads, mask, key_rows, value_rows, query_rows, grad_rows;
 };
 
-struct Attention {
-  int64_t B, H, G, T, S, K, V;  // H heads of queries share G of keys and values; K and V are multiples of 8
-  float scale;
-  int32_t causal;          // query t sees keys up to t; T = S
-  const uint8_t* allowed;  // B × S: which keys may be seen; or null
-  // Where each of B sentences begins that lie behind one another in one row of T queries and S keys, and where the last
-  // ends; or null, then each row of the batch is a sentence.
-  const int64_t *query_begins, *key_begins;
-  Rows query, key, value, output;
-  float* totals;  // B × T × H × 2: the largest score of each query, and one over the sum of the exponentials
-
-  int64_t scores() const { return H * (query_begins ? T * S / B : B * T * S); }  // about
-
-  Sentence sentence(int64_t n) const {
-    if (!query_begins) return {n, 0, 0, T, S};
-    const int64_t *query = query_begins + n, *key = key_begins + n;
-    return {0, query[0], key[0], query[1] - query[0], key[1] - key[0]};
-  }
-  float* totals_of(const Sentence& at, int64_t t, int64_t h) const {
-    return totals + 2 * ((at.b * T + at.query + t) * H + h);
-  }
-};
-
-struct Gradients {
-  Rows output, query, key, value;
-};
-
-// Room for one thread, which grows to what is needed and is used again.
-struct Room {
-  std::vector<float> keys, values, weights, changes, mask, key_rows, value_rows, query_rows, change_rows;
-};
-
-// C (+)= A · B for R rows and 8 · C columns: A's numbers lie `row` and `column` apart.
+// C (+)= A · B for R rows and 8 · C columns: A's numbers are `row` and `column` apart.
 template <int R, int C>
-REGARD_AVX2 inline void product_block(const float* a, int64_t row, int64_t column, const float* b, int64_t b_row,
-                                      int64_t inner, float* c, int64_t c_row, bool onto) {
-  __m256 sums[R][C];  // unrolled, so that they stay in registers
+REGARD_INLINE void matmul_block(const float* a, int64_t row, int64_t column, const float* b, int64_t b_row, int64_t inner,
+                                float* c, int64_t c_row, bool accumulate) {
+  Vec sums[R][C];  // unrolled, so that they stay in registers
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
-    for (int n = 0; n < C; ++n) sums[r][n] = onto ? _mm256_loadu_ps(c + r * c_row + 8 * n) : _mm256_setzero_ps();
+    for (int n = 0; n < C; ++n) sums[r][n] = accumulate ? Vec::load(c + r * c_row + kLanes * n) : Vec::zero();
   for (int64_t k = 0; k < inner; ++k, a += column, b += b_row) {
-    __m256 right[C];
+    Vec right[C];
 #pragma GCC unroll 2
-    for (int n = 0; n < C; ++n) right[n] = _mm256_loadu_ps(b + 8 * n);
+    for (int n = 0; n < C; ++n) right[n] = Vec::load(b + kLanes * n);
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
-      const __m256 left = _mm256_broadcast_ss(a + r * row);
+      const Vec left = Vec::all(a + r * row);
 #pragma GCC unroll 2
-      for (int n = 0; n < C; ++n) sums[r][n] = _mm256_fmadd_ps(left, right[n], sums[r][n]);
+      for (int n = 0; n < C; ++n) sums[r][n] = fmadd(left, right[n], sums[r][n]);
     }
   }
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
-    for (int n = 0; n < C; ++n) _mm256_storeu_ps(c + r * c_row + 8 * n, sums[r][n]);
+    for (int n = 0; n < C; ++n) sums[r][n].store(c + r * c_row + kLanes * n);
 }
 
 template <int R>
-REGARD_AVX2 inline void product_rows(const float* a, int64_t row, int64_t column, const float* b, int64_t b_row,
-                                     int64_t inner, int64_t N, float* c, int64_t c_row, bool onto) {
+REGARD_AVX2 void matmul_rows(const float* a, int64_t row, int64_t column, const float* b, int64_t b_row, int64_t inner,
+                             int64_t N, float* c, int64_t c_row, bool accumulate) {
   int64_t n = 0;
-  for (; n + 16 <= N; n += 16) product_block<R, 2>(a, row, column, b + n, b_row, inner, c + n, c_row, onto);
-  if (n < N) product_block<R, 1>(a, row, column, b + n, b_row, inner, c + n, c_row, onto);
+  for (; n + 2 * kLanes <= N; n += 2 * kLanes)
+    matmul_block<R, 2>(a, row, column, b + n, b_row, inner, c + n, c_row, accumulate);
+  if (n < N) matmul_block<R, 1>(a, row, column, b + n, b_row, inner, c + n, c_row, accumulate);
 }
 
 // C (M × N) (+)= A (M × inner) · B (inner × N); N is a multiple of 8.
-REGARD_AVX2 void product(const float* a, int64_t row, int64_t column, const float* b, int64_t b_row, int64_t M,
-                         int64_t inner, int64_t N, float* c, int64_t c_row, bool onto = false) {
-  constexpr decltype(&product_rows<1>) kBlocks[] = {product_rows<1>, product_rows<2>, product_rows<3>,
-                                                    product_rows<4>, product_rows<5>, product_rows<6>};
+REGARD_AVX2 void matmul(const float* a, int64_t row, int64_t column, const float* b, int64_t b_row, int64_t M, int64_t inner,
+                        int64_t N, float* c, int64_t c_row, bool accumulate = false) {
+  constexpr decltype(&matmul_rows<1>) kByRows[] = {matmul_rows<1>, matmul_rows<2>, matmul_rows<3>,
+                                                   matmul_rows<4>, matmul_rows<5>, matmul_rows<6>};
   const int64_t blocks = (M + 5) / 6;  // of about the same size: a last one of a row or two would take as long as six
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t m = M * block / blocks, rows = M * (block + 1) / blocks - m;
-    kBlocks[rows - 1](a + m * row, row, column, b, b_row, inner, N, c + m * c_row, c_row, onto);
+    kByRows[rows - 1](a + m * row, row, column, b, b_row, inner, N, c + m * c_row, c_row, accumulate);
   }
 }
 
 // The X columns of S rows as rows, filled up to `wide` with zeros; X and `wide` are multiples of 8.
 REGARD_AVX2 void transpose(const float* rows, int64_t row, int64_t S, int64_t X, int64_t wide, float* columns) {
-  for (int64_t s = 0; s < wide; s += 8)
-    for (int64_t x = 0; x < X; x += 8) {
-      __m256i square[8];
+  for (int64_t s = 0; s < wide; s += kLanes)
+    for (int64_t x = 0; x < X; x += kLanes) {
+      Vec square[kLanes];
 #pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i)
-        square[i] = _mm256_castps_si256(s + i < S ? _mm256_loadu_ps(rows + (s + i) * row + x) : _mm256_setzero_ps());
-      turn(square);
+      for (int i = 0; i < kLanes; ++i) square[i] = s + i < S ? Vec::load(rows + (s + i) * row + x) : Vec::zero();
+      transpose(square);
 #pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) _mm256_storeu_ps(columns + (x + i) * wide + s, _mm256_castsi256_ps(square[i]));
+      for (int i = 0; i < kLanes; ++i) square[i].store(columns + (x + i) * wide + s);
     }
 }
 
-// S rows of X numbers close together. Where they are they may lie a power of two apart, and then only a few of them have
-// room in the nearest cache at a time.
-const float* together(const float* rows, int64_t row, int64_t S, int64_t X, std::vector<float>& room) {
-  float* close = at_least(room, S * X);
-  for (int64_t s = 0; s < S; ++s) std::copy(rows + s * row, rows + s * row + X, close + s * X);
-  return close;
+// S rows of X numbers close together. Where they are they may be a power of two apart, and then only a few of them fit into
+// the nearest cache at a time.
+const float* contiguous(const float* rows, int64_t row, int64_t S, int64_t X, std::vector<float>& buffer) {
+  float* copy = grown(buffer, S * X);
+  for (int64_t s = 0; s < S; ++s) std::copy(rows + s * row, rows + s * row + X, copy + s * X);
+  return copy;
 }
 
-int64_t rounded(int64_t S) { return (S + 7) / 8 * 8; }
-
-// What stands for the scores of a sentence: -∞ where a key may not be seen and where there is none, else 0 for the score itself.
-const float* mask_of(const Attention& a, const Sentence& at, Room& room) {
-  float* mask = at_least(room.mask, rounded(at.S));
-  for (int64_t s = 0; s < rounded(at.S); ++s)
-    mask[s] = s < at.S && (!a.allowed || a.allowed[at.b * a.S + s]) ? 0.0f : kNothing;
+// For the scores of a sequence: -∞ where a key may not be attended to and where there is none, else 0.
+const float* key_mask(const Attention& a, const Sequence& at, Workspace& workspace) {
+  const int64_t wide = round_up(at.S, kLanes);
+  float* mask = grown(workspace.mask, wide);
+  for (int64_t s = 0; s < wide; ++s)
+    mask[s] = s < at.S && (!a.allowed || a.allowed[at.b * a.S + s]) ? 0.0f : kMinusInfinity;
   return mask;
 }
 
 // Scaled and masked scores in the place of products, for eight keys from s on of the query at t.
-REGARD_AVX2 inline __m256 score_of(const Attention& a, const float* products, const float* mask, int64_t t, int64_t s) {
-  const __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(products + s), _mm256_set1_ps(a.scale));
-  // Put in its place, not added: a hidden score may be ∞, and ∞ - ∞ is not a number. The sign says which.
-  const __m256 hidden = _mm256_loadu_ps(mask + s), score = _mm256_blendv_ps(scaled, hidden, hidden);
+REGARD_INLINE Vec masked_score(const Attention& a, const float* products, const float* mask, int64_t t, int64_t s) {
+  const Vec scaled = Vec::load(products + s) * Vec::all(a.scale);
+  // Replaced, not added: a masked score may be ∞, and ∞ - ∞ is NaN.
+  const Vec score = replaced_by_negative(scaled, Vec::load(mask + s));
   if (!a.causal || s + 7 <= t) return score;
-  const __m256 places = _mm256_add_ps(_mm256_set1_ps(static_cast<float>(s)), _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7));
-  const __m256 seen = _mm256_cmp_ps(places, _mm256_set1_ps(static_cast<float>(t)), _CMP_LE_OQ);
-  return _mm256_blendv_ps(_mm256_set1_ps(kNothing), score, seen);
+  const Vec positions = Vec::all(static_cast<float>(s)) + Vec::iota();
+  return where(at_most(positions, Vec::all(static_cast<float>(t))), score, Vec::all(kMinusInfinity));
 }
 
-// e^(score - largest), and exactly 0 for what is masked.
-REGARD_AVX2 inline __m256 weight_of(__m256 score, __m256 largest) {
-  const __m256 masked = _mm256_cmp_ps(score, _mm256_set1_ps(kNothing), _CMP_EQ_OQ);
-  return _mm256_andnot_ps(masked, exponential(_mm256_sub_ps(score, largest)));
+REGARD_AVX2 void softmax(const Attention& a, const float* mask, int64_t t, int64_t wide, float* row, float* stats) {
+  Vec most = Vec::all(kMinusInfinity);
+  for (int64_t s = 0; s < wide; s += kLanes) {
+    const Vec score = masked_score(a, row, mask, t, s);
+    score.store(row + s);
+    most = max(score, most);
+  }
+  const float largest = max_lane(most);
+  if (largest == kMinusInfinity) {  // a query that may attend to nothing gets zeros, unless its scores are NaN
+    const bool nan = std::any_of(row, row + wide, [](float score) { return std::isnan(score); });
+    stats[0] = 0.0f;
+    stats[1] = nan ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
+    return std::fill(row, row + wide, stats[1]);
+  }
+  const float inverse = 1.0f / exponentials(row, wide, largest, kOnlyMasked);
+  const Vec inverses = Vec::all(inverse);
+  for (int64_t s = 0; s < wide; s += kLanes) (Vec::load(row + s) * inverses).store(row + s);
+  stats[0] = largest;
+  stats[1] = inverse;
 }
 
-REGARD_AVX2 void softmax(const Attention& a, const float* mask, int64_t t, int64_t wide, float* row, float* totals) {
-  __m256 most = _mm256_set1_ps(kNothing);
-  for (int64_t s = 0; s < wide; s += 8) {
-    const __m256 score = score_of(a, row, mask, t, s);
-    _mm256_storeu_ps(row + s, score);
-    most = _mm256_max_ps(score, most);
-  }
-  const float largest = largest_of(most);
-  if (largest == kNothing) {  // a query that sees nothing gets nothing, unless its scores are not even numbers
-    bool number = true;
-    for (int64_t s = 0; s < wide; ++s) number = number && !std::isnan(row[s]);
-    totals[0] = 0.0f;
-    totals[1] = number ? 0.0f : std::numeric_limits<float>::quiet_NaN();
-    return std::fill(row, row + wide, totals[1]);
-  }
-  const __m256 top = _mm256_set1_ps(largest);
-  __m256 sum = _mm256_setzero_ps();
-  for (int64_t s = 0; s < wide; s += 8) {
-    const __m256 weight = weight_of(_mm256_loadu_ps(row + s), top);
-    _mm256_storeu_ps(row + s, weight);
-    sum = _mm256_add_ps(sum, weight);
-  }
-  const float inverse = 1.0f / sum_of(sum);
-  const __m256 inverses = _mm256_set1_ps(inverse);
-  for (int64_t s = 0; s < wide; s += 8)
-    _mm256_storeu_ps(row + s, _mm256_mul_ps(_mm256_loadu_ps(row + s), inverses));
-  totals[0] = largest;
-  totals[1] = inverse;
-}
-
-// The heads of queries of one sentence that share keys and values.
-REGARD_AVX2 void forward(const Attention& a, const Sentence& at, int64_t g, Room& room) {
+// The query heads of one sequence that share keys and values.
+REGARD_AVX2 void forward(const Attention& a, const Sequence& at, int64_t g, Workspace& workspace) {
   const auto [b, query_at, key_at, T, S] = at;
-  const int64_t wide = rounded(S), shared = a.H / a.G;
-  const float* mask = mask_of(a, at, room);
-  float* keys = at_least(room.keys, a.K * wide);
-  transpose(a.key.of(b, key_at, g), a.key.row, S, a.K, wide, keys);
-  const float* value = together(a.value.of(b, key_at, g), a.value.row, S, a.V, room.value_rows);
-  float* weights = at_least(room.weights, T * wide);
+  const int64_t wide = round_up(S, kLanes), shared = a.H / a.G;
+  const float* mask = key_mask(a, at, workspace);
+  float* keys = grown(workspace.keys, a.K * wide);
+  transpose(a.key.at(b, key_at, g), a.key.row_stride, S, a.K, wide, keys);
+  const float* value = contiguous(a.value.at(b, key_at, g), a.value.row_stride, S, a.V, workspace.value_rows);
+  float* weights = grown(workspace.weights, T * wide);
   for (int64_t h = g * shared; h < (g + 1) * shared; ++h) {
-    product(a.query.of(b, query_at, h), a.query.row, 1, keys, wide, T, a.K, wide, weights, wide);
-    for (int64_t t = 0; t < T; ++t) softmax(a, mask, t, wide, weights + t * wide, a.totals_of(at, t, h));
-    float* output = a.output.of(b, query_at, h);
-    product(weights, wide, 1, value, a.V, T, S, a.V, output, a.output.row);
+    matmul(a.query.at(b, query_at, h), a.query.row_stride, 1, keys, wide, T, a.K, wide, weights, wide);
+    for (int64_t t = 0; t < T; ++t) softmax(a, mask, t, wide, weights + t * wide, stats_at(a, at, t, h));
+    matmul(weights, wide, 1, value, a.V, T, S, a.V, a.output.at(b, query_at, h), a.output.row_stride);
   }
 }
 
-// The weights of a query again, in place of its products, and the changes of its scores in place of those of its weights.
-REGARD_AVX2 void softmax_backward(const Attention& a, const float* mask, int64_t t, int64_t wide, float* row,
-                                  float* change, const float* totals, float given) {
-  const __m256 top = _mm256_set1_ps(totals[0]), inverse = _mm256_set1_ps(totals[1]);
-  const __m256 mean = _mm256_set1_ps(given), scale = _mm256_set1_ps(a.scale);
-  for (int64_t s = 0; s < wide; s += 8) {
-    const __m256 weight = _mm256_mul_ps(weight_of(score_of(a, row, mask, t, s), top), inverse);
-    const __m256 apart = _mm256_sub_ps(_mm256_loadu_ps(change + s), mean);
-    _mm256_storeu_ps(row + s, weight);
-    _mm256_storeu_ps(change + s, _mm256_mul_ps(_mm256_mul_ps(weight, apart), scale));
+// The weights of a query again, in the place of its products, and the gradients of its scores in the place of those of its
+// weights; `mean` is the sum of weight · gradient.
+REGARD_AVX2 void softmax_backward(const Attention& a, const float* mask, int64_t t, int64_t wide, float* row, float* grad,
+                                  const float* stats, float mean) {
+  const Vec top = Vec::all(stats[0]), inverse = Vec::all(stats[1]), floor = Vec::all(kOnlyMasked);
+  const Vec means = Vec::all(mean), scale = Vec::all(a.scale);
+  for (int64_t s = 0; s < wide; s += kLanes) {
+    const Vec weight = softmax_weight(masked_score(a, row, mask, t, s), top, floor) * inverse;
+    const Vec centered = Vec::load(grad + s) - means;
+    weight.store(row + s);
+    (weight * centered * scale).store(grad + s);
   }
 }
 
-REGARD_AVX2 void backward(const Attention& a, const Gradients& d, const Sentence& at, int64_t g, Room& room) {
+REGARD_AVX2 void backward(const Attention& a, const AttentionGradients& d, const Sequence& at, int64_t g,
+                          Workspace& workspace) {
   const auto [b, query_at, key_at, T, S] = at;
-  const int64_t wide = rounded(S), shared = a.H / a.G;
-  const float* mask = mask_of(a, at, room);
-  const float* key = together(a.key.of(b, key_at, g), a.key.row, S, a.K, room.key_rows);
-  float* keys = at_least(room.keys, a.K * wide);
-  float* values = at_least(room.values, a.V * wide);
+  const int64_t wide = round_up(S, kLanes), shared = a.H / a.G;
+  const float* mask = key_mask(a, at, workspace);
+  const float* key = contiguous(a.key.at(b, key_at, g), a.key.row_stride, S, a.K, workspace.key_rows);
+  float* keys = grown(workspace.keys, a.K * wide);
+  float* values = grown(workspace.values, a.V * wide);
   transpose(key, a.K, S, a.K, wide, keys);
-  transpose(a.value.of(b, key_at, g), a.value.row, S, a.V, wide, values);
-  float* weights = at_least(room.weights, T * wide);
-  float* changes = at_least(room.changes, T * wide);
+  transpose(a.value.at(b, key_at, g), a.value.row_stride, S, a.V, wide, values);
+  float* weights = grown(workspace.weights, T * wide);
+  float* grads = grown(workspace.grads, T * wide);
   for (int64_t h = g * shared; h < (g + 1) * shared; ++h) {
-    const bool onto = h > g * shared;
-    const float* query = together(a.query.of(b, query_at, h), a.query.row, T, a.K, room.query_rows);
-    const float* change = together(d.output.of(b, query_at, h), d.output.row, T, a.V, room.change_rows);
-    const float* output = a.output.of(b, query_at, h);
-    product(query, a.K, 1, keys, wide, T, a.K, wide, weights, wide);
-    product(change, a.V, 1, values, wide, T, a.V, wide, changes, wide);
+    const bool accumulate = h > g * shared;
+    const float* query = contiguous(a.query.at(b, query_at, h), a.query.row_stride, T, a.K, workspace.query_rows);
+    const float* grad = contiguous(d.output.at(b, query_at, h), d.output.row_stride, T, a.V, workspace.grad_rows);
+    const float* output = a.output.at(b, query_at, h);
+    matmul(query, a.K, 1, keys, wide, T, a.K, wide, weights, wide);
+    matmul(grad, a.V, 1, values, wide, T, a.V, wide, grads, wide);
     for (int64_t t = 0; t < T; ++t) {
-      const float given = dot(change + t * a.V, output + t * a.output.row, a.V);
-      softmax_backward(a, mask, t, wide, weights + t * wide, changes + t * wide, a.totals_of(at, t, h), given);
+      const float mean = dot(grad + t * a.V, output + t * a.output.row_stride, a.V);
+      softmax_backward(a, mask, t, wide, weights + t * wide, grads + t * wide, stats_at(a, at, t, h), mean);
     }
-    product(weights, 1, wide, change, a.V, S, T, a.V, d.value.of(b, key_at, g), d.value.row, onto);
-    product(changes, 1, wide, query, a.K, S, T, a.K, d.key.of(b, key_at, g), d.key.row, onto);
-    product(changes, wide, 1, key, a.K, T, S, a.K, d.query.of(b, query_at, h), d.query.row);
+    matmul(weights, 1, wide, grad, a.V, S, T, a.V, d.value.at(b, key_at, g), d.value.row_stride, accumulate);
+    matmul(grads, 1, wide, query, a.K, S, T, a.K, d.key.at(b, key_at, g), d.key.row_stride, accumulate);
+    matmul(grads, wide, 1, key, a.K, T, S, a.K, d.query.at(b, query_at, h), d.query.row_stride);
   }
+}
+
+void check(const Attention& a) {
+  require(a.B >= 0 && a.T >= 0 && a.S >= 0, "attention has no negative sizes");
+  require(a.G > 0 && a.H % a.G == 0, "query heads must be a multiple of key/value heads");
+  require(a.K > 0 && a.V > 0 && a.K % kLanes == 0 && a.V % kLanes == 0, "the size of a head must be a multiple of 8");
+  require(!a.causal || a.query_cu_seqlens || a.T == a.S, "causal attention needs as many queries as keys");
 }
 
 template <typename Work>
-int for_each_group(const Attention& a, int64_t threads, const Work& work) {
-  threads = std::min(threads, a.scores() * (a.K + a.V) / kWorthAThread);
-  return guarded([&] {
-    const auto some = [&](int64_t first, int64_t last) {
-      static thread_local Room room;
-      for (int64_t at = first; at < last; ++at) work(a.sentence(at / a.G), at % a.G, room);
-    };
-    in_parts(a.B * a.G, threads, some, &share_with_team);
-  });
+void for_each_group(const Attention& a, int64_t threads, const Work& work) {
+  check(a);
+  const int64_t scores = a.H * (a.query_cu_seqlens ? a.T * a.S / std::max<int64_t>(1, a.B) : a.B * a.T * a.S);  // about
+  threads = std::min(threads, scores * (a.K + a.V) / kMinProducts);
+  const auto do_some = [&](int64_t first, int64_t last) {
+    static thread_local Workspace workspace;
+    for (int64_t n = first; n < last; ++n) work(sequence_at(a, n / a.G), n % a.G, workspace);
+  };
+  parallel_for(a.B * a.G, threads, do_some, &run_on_openmp);
 }
 
 }  // namespace
@@ -264,13 +232,17 @@ int for_each_group(const Attention& a, int64_t threads, const Work& work) {
 extern "C" {
 
 int regard_attention(const regard::Attention* a, int64_t threads) {
-  return regard::for_each_group(
-      *a, threads, [=](const regard::Sentence& at, int64_t g, regard::Room& room) { regard::forward(*a, at, g, room); });
+  using namespace regard;
+  return guarded([=] {
+    for_each_group(*a, threads, [=](const Sequence& at, int64_t g, Workspace& workspace) { forward(*a, at, g, workspace); });
+  });
 }
 
-int regard_attention_backward(const regard::Attention* a, const regard::Gradients* d, int64_t threads) {
-  return regard::for_each_group(*a, threads, [=](const regard::Sentence& at, int64_t g, regard::Room& room) {
-    regard::backward(*a, *d, at, g, room);
+int regard_attention_backward(const regard::Attention* a, const regard::AttentionGradients* d, int64_t threads) {
+  using namespace regard;
+  return guarded([=] {
+    for_each_group(*a, threads,
+                   [=](const Sequence& at, int64_t g, Workspace& workspace) { backward(*a, *d, at, g, workspace); });
   });
 }
 }

@@ -1,10 +1,11 @@
-// Threads that wait for work: starting one anew for each step of a decoder takes longer than the step.
+// A pool of threads: starting one anew for each step of a decoder takes longer than the step.
 
 #include "threads.hpp"
 
 #include <dlfcn.h>
-#include <unistd.h>
+#include <pthread.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -15,13 +16,13 @@ namespace regard {
 namespace {
 
 struct Job {
-  const std::function<void(int64_t)>& part;
+  const Part& part;
   int64_t parts, next = 0, done = 0;
 };
 
-class Helpers {
+class Pool {
  public:
-  void share(int64_t parts, const std::function<void(int64_t)>& part) {
+  void run(int64_t parts, const Part& part) {
     Job job{part, parts};
     std::unique_lock lock(mutex_);
     jobs_.push_back(&job);
@@ -63,65 +64,69 @@ class Helpers {
   int64_t count_ = 0;      // of threads
 };
 
-}  // namespace
+// Never deleted: its threads wait in it until the process ends.
+std::atomic<Pool*> current_pool{nullptr};
+std::atomic<bool> forked{false};
 
-void share(int64_t parts, const std::function<void(int64_t)>& part) {
-  // They are never taken down: threads wait in them until the process ends. A process that was forked has none of its
-  // parent's threads, and gets helpers of its own.
-  static std::mutex mutex;
-  static Helpers* helpers = nullptr;
-  static pid_t owner = 0;
-  Helpers* mine;
-  {
-    const std::lock_guard lock(mutex);
-    if (owner != getpid()) {
-      helpers = new Helpers;
-      owner = getpid();
-    }
-    mine = helpers;
-  }
-  mine->share(parts, part);
+// A forked process has none of its parent's threads, and a lock of theirs may be held for ever: it starts anew.
+void after_fork_in_child() {
+  current_pool.store(nullptr);
+  forked.store(true);
 }
 
-namespace {
+Pool& pool() {
+  Pool* found = current_pool.load();
+  if (found) return *found;
+  Pool* made = new Pool;
+  if (current_pool.compare_exchange_strong(found, made)) return *made;
+  delete made;  // another thread was faster; this one has no threads yet
+  return *found;
+}
 
-// What GNU's OpenMP calls its own, which others have by the same names.
-struct Team {
-  void (*run)(void (*)(void*), void*, unsigned, unsigned);
-  int (*number)();
-  int (*count)();
-  int (*most)();
+const int registered = pthread_atfork(nullptr, nullptr, &after_fork_in_child);
 
-  Team() {
-    run = reinterpret_cast<decltype(run)>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
-    number = reinterpret_cast<decltype(number)>(dlsym(RTLD_DEFAULT, "omp_get_thread_num"));
-    count = reinterpret_cast<decltype(count)>(dlsym(RTLD_DEFAULT, "omp_get_num_threads"));
-    most = reinterpret_cast<decltype(most)>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+// The functions of GNU's OpenMP, which LLVM's and Intel's have by the same names.
+struct OpenMP {
+  void (*parallel)(void (*)(void*), void*, unsigned, unsigned);
+  int (*thread_num)();
+  int (*num_threads)();
+  int (*max_threads)();
+
+  OpenMP() {
+    parallel = reinterpret_cast<decltype(parallel)>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+    thread_num = reinterpret_cast<decltype(thread_num)>(dlsym(RTLD_DEFAULT, "omp_get_thread_num"));
+    num_threads = reinterpret_cast<decltype(num_threads)>(dlsym(RTLD_DEFAULT, "omp_get_num_threads"));
+    max_threads = reinterpret_cast<decltype(max_threads)>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
   }
+
+  bool found() const { return parallel && thread_num && num_threads && max_threads; }
 };
 
-struct Shared {
-  const Team& team;
+struct OpenMPJob {
+  const OpenMP& openmp;
   int64_t parts;
-  const std::function<void(int64_t)>& part;
+  const Part& part;
 
-  // A team may be smaller than there are parts, or larger.
-  static void run(void* given) {
-    const Shared& shared = *static_cast<Shared*>(given);
-    for (int64_t mine = shared.team.number(); mine < shared.parts; mine += shared.team.count()) shared.part(mine);
+  // There may be fewer threads than parts, or more.
+  static void run(void* data) {
+    const OpenMPJob& job = *static_cast<OpenMPJob*>(data);
+    for (int64_t mine = job.openmp.thread_num(); mine < job.parts; mine += job.openmp.num_threads()) job.part(mine);
   }
 };
 
 }  // namespace
 
-void share_with_team(int64_t parts, const std::function<void(int64_t)>& part) {
-  static const Team team;
-  if (!team.run || !team.number || !team.count || !team.most) return share(parts, part);
-  Shared shared{team, parts, part};
+void run_on_pool(int64_t parts, const Part& part) { pool().run(parts, part); }
+
+void run_on_openmp(int64_t parts, const Part& part) {
+  if (forked.load()) return run_on_pool(parts, part);
+  static const OpenMP openmp;
+  if (!openmp.found()) return run_on_pool(parts, part);
+  OpenMPJob job{openmp, parts, part};
   // All of torch's threads, even if some find nothing to do: OpenMP ends those that a smaller team leaves over, and torch
-  // would have to start them again. As with torch itself, a process that was forked from one with a team hangs here.
-  const int64_t size = std::max<int64_t>(parts, team.most());
-  team.run(&Shared::run, &shared, static_cast<unsigned>(size), 0);
+  // would have to start them again.
+  const int64_t size = std::max<int64_t>(parts, openmp.max_threads());
+  openmp.parallel(&OpenMPJob::run, &job, static_cast<unsigned>(size), 0);
 }
 
 }  // namespace regard

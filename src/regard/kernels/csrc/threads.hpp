@@ -1,4 +1,4 @@
-// Work shared among threads, and what becomes of what goes wrong in it.
+// Work divided among threads.
 #pragma once
 
 #include <algorithm>
@@ -9,21 +9,25 @@
 
 namespace regard {
 
-// Do part(0), part(1), … in this thread and in others that wait for work; return once all are done.
-void share(int64_t parts, const std::function<void(int64_t)>& part);
+using Part = std::function<void(int64_t)>;
 
-// The same by the threads of the OpenMP that this process has, which are torch's: while it computes they are awake, and
-// others would have to wait for them to give their cores away. Where there is none, it is shared as above.
-void share_with_team(int64_t parts, const std::function<void(int64_t)>& part);
+// Do part(0), part(1), … in this thread and in those of a pool; return once all are done. Idle threads of the pool sleep: they
+// do not spin beside whatever else runs.
+void run_on_pool(int64_t parts, const Part& part);
 
-// work(first, last) does the things from first to last, of so many; it is called for as many parts as there are threads.
+// The same by the threads of the OpenMP that this process has, which are torch's: while it computes they are awake, and a pool
+// would wait for them to give their cores away. Without one, and in a forked process, whose OpenMP has lost its threads, the
+// pool does it.
+void run_on_openmp(int64_t parts, const Part& part);
+
+// work(first, last) does the items from first to last, of `count`; it is called once for each thread.
 // What is thrown in a part is thrown again here, once all have ended.
 template <typename Work>
-void in_parts(int64_t count, int64_t threads, const Work& work, decltype(&share) by = &share) {
+void parallel_for(int64_t count, int64_t threads, const Work& work, decltype(&run_on_pool) run = &run_on_pool) {
   threads = std::max<int64_t>(1, std::min(threads, count));
   if (threads == 1) return work(0, count);
   std::vector<std::exception_ptr> thrown(threads);
-  by(threads, [&](int64_t t) {
+  run(threads, [&](int64_t t) {
     try {
       work(count * t / threads, count * (t + 1) / threads);
     } catch (...) {
@@ -34,15 +38,11 @@ void in_parts(int64_t count, int64_t threads, const Work& work, decltype(&share)
     if (one) std::rethrow_exception(one);
 }
 
-// For what is called from elsewhere: 0 if the work was done, 1 if there was no memory for it.
-template <typename Work>
-int guarded(const Work& work) {
-  try {
-    work();
-    return 0;
-  } catch (const std::exception&) {
-    return 1;
-  }
+// A buffer that grows to what is needed, and is used again.
+template <typename Number>
+Number* grown(std::vector<Number>& buffer, int64_t size) {
+  if (static_cast<int64_t>(buffer.size()) < size) buffer.resize(size);
+  return buffer.data();
 }
 
 }  // namespace regard

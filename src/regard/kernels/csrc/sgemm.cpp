@@ -1,9 +1,8 @@
-// y = xWᵀ + b in floats, for processors with AVX-512 whose maker is not the one of the library that torch multiplies with:
-// that library leaves a sixth of what they can do.
+// y = xWᵀ + b in float32 with AVX-512, for AMD's processors, on which MKL does not use it.
 //
 // Rows and weights are packed in panels, so that for each input the numbers of 14 rows, and of 32 outputs, lie side by side.
 // A tile of 14 × 32 sums stays in registers while 512 inputs pass by; the sums of these are added up. Which inputs go together
-// does not depend on what is computed beside them. Plain C on the outside.
+// does not depend on what is computed beside them.
 
 #include <immintrin.h>
 
@@ -12,7 +11,9 @@
 #include <functional>
 #include <vector>
 
-#include "floats.hpp"
+#include "errors.hpp"
+#include "level.hpp"
+#include "structs.hpp"
 #include "threads.hpp"
 
 #define REGARD_AVX512 __attribute__((target("avx512f")))
@@ -20,32 +21,19 @@
 namespace regard {
 namespace {
 
-constexpr int64_t kWorthAThread = 500'000;  // products; for fewer, waking one up costs more than it saves
+constexpr int64_t kMinProducts = 500'000;  // for each thread; for fewer, waking one up costs more than it saves
 
 constexpr int64_t kRegister = 16;                 // floats
 constexpr int64_t kRows = 14;                     // of a tile: with 32 outputs, as many sums as there are registers for
 constexpr int64_t kOutputs = 2 * kRegister;       // of a tile
 constexpr int64_t kDepth = 512;                   // inputs that pass by at a time
-constexpr int64_t kTogether = 16;                 // inputs of columns that are packed at a time
-constexpr int64_t kMostRows = 128 * kRows;        // that have room as panels, for each thread
-constexpr int64_t kMostOutputs = 256 * kOutputs;  // that have room as panels
+constexpr int64_t kPackedInputs = 16;             // inputs of columns that are packed at a time
+constexpr int64_t kMaxRows = 128 * kRows;         // packed at a time, by each thread
+constexpr int64_t kMaxOutputs = 256 * kOutputs;   // packed at a time
 constexpr int64_t kBlockOutputs = 8 * kOutputs;   // their weights stay in the second cache while all rows pass by
 
-// The layout is that of `_FloatProduct` in `ops/float_product.py`.
-struct FloatProduct {
-  int64_t R, D, X;
-  Floats x;           // R rows of D inputs
-  Floats weight;      // X outputs of D inputs
-  const float* bias;  // X, or null
-  float* y;           // R × X
-  float* sums;        // of the inputs of each row, R, or null
-  const float* gate;  // R × X, or null: where it is zero or less, y is zero
-  int32_t add;        // to what is in y already
-  int32_t relu;       // whether what is negative becomes zero
-};
-
-REGARD_AVX512 inline __mmask16 mask_of(int64_t there) {
-  return there >= kRegister ? 0xffff : there <= 0 ? 0 : (1u << there) - 1;
+REGARD_AVX512 inline __mmask16 mask_of(int64_t count) {
+  return count >= kRegister ? 0xffff : count <= 0 ? 0 : (1u << count) - 1;
 }
 
 REGARD_AVX512 inline __m512 low_pairs(__m512 a, __m512 b) {
@@ -57,7 +45,7 @@ REGARD_AVX512 inline __m512 high_pairs(__m512 a, __m512 b) {
 }
 
 // Sixteen rows of sixteen numbers: columns become rows.
-REGARD_AVX512 inline void turn(__m512 square[kRegister]) {
+REGARD_AVX512 inline void transpose(__m512 square[kRegister]) {
   __m512 s[16], t[16];
 #pragma GCC unroll 8
   for (int i = 0; i < 16; i += 2) {
@@ -86,72 +74,72 @@ REGARD_AVX512 inline void turn(__m512 square[kRegister]) {
 }
 
 // Pack a panel of rows that lie in memory one after the other. What is stored beyond a panel's width is in the place of the
-// next input, which comes later, or in the room behind the last.
+// next input, which comes later, or behind the last.
 template <int wide>
-REGARD_AVX512 void pack_rows(const float* x, int64_t apart, int64_t rows, int64_t D, float* to) {
+REGARD_AVX512 void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t D, float* to) {
   for (int64_t r = 0; r < wide; r += kRegister)
     for (int64_t d = 0; d < D; d += kRegister) {
       const int64_t inputs = std::min(kRegister, D - d);
       __m512 square[kRegister];
 #pragma GCC unroll 16
       for (int i = 0; i < kRegister; ++i)
-        square[i] = i < rows - r ? _mm512_maskz_loadu_ps(mask_of(inputs), x + (r + i) * apart + d) : _mm512_setzero_ps();
-      turn(square);
+        square[i] = i < rows - r ? _mm512_maskz_loadu_ps(mask_of(inputs), x + (r + i) * stride + d) : _mm512_setzero_ps();
+      transpose(square);
       for (int64_t i = 0; i < inputs; ++i) _mm512_storeu_ps(to + (d + i) * wide + r, square[i]);
     }
 }
 
-// Where the panel of a row starts: each has room for whole registers of rows, so that no other is written to.
+// Where the panel of a row starts: each takes whole registers of rows, so that no other is written to.
 template <int wide>
 constexpr int64_t panel_start(int64_t row, int64_t D) {
-  constexpr int64_t room = (wide + kRegister - 1) / kRegister * kRegister;
-  return row / wide * room * D;
+  constexpr int64_t width = (wide + kRegister - 1) / kRegister * kRegister;
+  return row / wide * width * D;
 }
 
 // Pack rows that are columns in memory, and add each up if asked. Some inputs at a time, so that the lines of the cache in
 // which two panels meet are still there when the second is packed.
 template <int wide>
-REGARD_AVX512 void pack_columns(const float* x, int64_t apart, int64_t rows, int64_t D, float* to, float* sums) {
+REGARD_AVX512 void pack_columns(const float* x, int64_t stride, int64_t rows, int64_t D, float* to, float* sums) {
   constexpr int kRegisters = (wide + kRegister - 1) / kRegister;
-  for (int64_t first = 0; first < D; first += kTogether)
+  for (int64_t first = 0; first < D; first += kPackedInputs)
     for (int64_t panel = 0; panel < rows; panel += wide) {
       const int64_t width = std::min<int64_t>(wide, rows - panel);
-      __mmask16 there[kRegisters];
+      __mmask16 mask[kRegisters];
       __m512 totals[kRegisters];
 #pragma GCC unroll 2
       for (int i = 0; i < kRegisters; ++i) {
-        there[i] = mask_of(width - i * kRegister);
-        totals[i] = sums ? _mm512_maskz_loadu_ps(there[i], sums + panel + i * kRegister) : _mm512_setzero_ps();
+        mask[i] = mask_of(width - i * kRegister);
+        totals[i] = sums ? _mm512_maskz_loadu_ps(mask[i], sums + panel + i * kRegister) : _mm512_setzero_ps();
       }
       float* place = to + panel_start<wide>(panel, D) + first * wide;
-      const float* input = x + first * apart + panel;
-      for (int64_t d = first; d < std::min(D, first + kTogether); ++d, input += apart, place += wide)
+      const float* input = x + first * stride + panel;
+      for (int64_t d = first; d < std::min(D, first + kPackedInputs); ++d, input += stride, place += wide)
 #pragma GCC unroll 2
         for (int i = 0; i < kRegisters; ++i) {
-          const __m512 some = _mm512_maskz_loadu_ps(there[i], input + i * kRegister);
+          const __m512 some = _mm512_maskz_loadu_ps(mask[i], input + i * kRegister);
           _mm512_storeu_ps(place + i * kRegister, some);
           totals[i] = _mm512_add_ps(totals[i], some);
         }
       if (sums)
-        for (int i = 0; i < kRegisters; ++i) _mm512_mask_storeu_ps(sums + panel + i * kRegister, there[i], totals[i]);
+        for (int i = 0; i < kRegisters; ++i) _mm512_mask_storeu_ps(sums + panel + i * kRegister, mask[i], totals[i]);
     }
 }
 
 // Pack so many rows in panels, from `to` on. Sums are for columns alone.
 template <int wide>
-void pack(const Floats& x, int64_t rows, int64_t D, float* to, float* sums = nullptr) {
-  if (x.row_apart == 1) return pack_columns<wide>(x.first, x.input_apart, rows, D, to, sums);
+void pack(const MatrixView& x, int64_t rows, int64_t D, float* to, float* sums = nullptr) {
+  if (x.row_stride == 1) return pack_columns<wide>(x.data, x.column_stride, rows, D, to, sums);
   for (int64_t row = 0; row < rows; row += wide)
-    pack_rows<wide>(x.first + row * x.row_apart, x.row_apart, rows - row, D, to + panel_start<wide>(row, D));
+    pack_rows<wide>(x.data + row * x.row_stride, x.row_stride, rows - row, D, to + panel_start<wide>(row, D));
 }
 
-// A tile of y: the sums of products, with the bias, or with what is there already; and what comes of it may be bent.
+// A tile of y: the sums of products, with the bias, or with what is there already; then ReLU or a gate.
 struct Tile {
   float* y;
   int64_t X;
   const float* bias;
   const float* gate;
-  __mmask16 there[2];  // which of its outputs
+  __mmask16 mask[2];  // which of its outputs there are
   bool add, relu;
 };
 
@@ -162,7 +150,7 @@ REGARD_AVX512 void multiply_panels(const float* rows, const float* weights, int6
   for (int m = 0; m < M; ++m)
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half)
-      sums[m][half] = tile.bias ? _mm512_maskz_loadu_ps(tile.there[half], tile.bias + half * kRegister) : _mm512_setzero_ps();
+      sums[m][half] = tile.bias ? _mm512_maskz_loadu_ps(tile.mask[half], tile.bias + half * kRegister) : _mm512_setzero_ps();
 #pragma GCC unroll 14
   for (int m = 0; m < M; ++m) {  // fetched while the sums are made
     __builtin_prefetch(tile.y + m * tile.X, 1);
@@ -184,13 +172,13 @@ REGARD_AVX512 void multiply_panels(const float* rows, const float* weights, int6
       const int64_t place = m * tile.X + half * kRegister;
       __m512 value = sums[m][half];
       // Sums of sums: one that went on from what is there would lose more in rounding the longer it gets.
-      if (tile.add) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(tile.there[half], tile.y + place));
-      if (tile.relu) value = _mm512_max_ps(_mm512_setzero_ps(), value);  // what is not a number stays so if it is the second
+      if (tile.add) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(tile.mask[half], tile.y + place));
+      if (tile.relu) value = _mm512_max_ps(_mm512_setzero_ps(), value);  // NaN stays NaN
       if (tile.gate) {
-        const __m512 gate = _mm512_maskz_loadu_ps(tile.there[half], tile.gate + place);
+        const __m512 gate = _mm512_maskz_loadu_ps(tile.mask[half], tile.gate + place);
         value = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(gate, _mm512_setzero_ps(), _CMP_NLE_UQ), value);
       }
-      _mm512_mask_storeu_ps(tile.y + place, tile.there[half], value);
+      _mm512_mask_storeu_ps(tile.y + place, tile.mask[half], value);
     }
 }
 
@@ -202,28 +190,26 @@ constexpr MultiplyPanels kByRows[kRows + 1] = {
     multiply_panels<6>, multiply_panels<7>,  multiply_panels<8>,  multiply_panels<9>,  multiply_panels<10>,
     multiply_panels<11>, multiply_panels<12>, multiply_panels<13>, multiply_panels<14>};
 
-// Room for so many floats, from the start of a line of the cache on.
-float* room_for(std::vector<float>& room, int64_t size) {
-  constexpr int64_t kLine = kRegister * sizeof(float);
-  if (static_cast<int64_t>(room.size()) < size + kRegister) room.resize(size + kRegister);
-  return room.data() + (kLine - reinterpret_cast<uintptr_t>(room.data()) % kLine) % kLine / sizeof(float);
+// A buffer of so many floats, from the start of a cache line on.
+float* aligned(std::vector<float>& buffer, int64_t size) {
+  constexpr int64_t kCacheLine = kRegister * sizeof(float);
+  const float* start = grown(buffer, size + kRegister);
+  return buffer.data() + (kCacheLine - reinterpret_cast<uintptr_t>(start) % kCacheLine) % kCacheLine / sizeof(float);
 }
 
 // A part of a product: D inputs from start, and X outputs, whose weights are packed.
-struct Part {
-  const FloatProduct& whole;
+struct ProductPart {
+  const Sgemm& whole;
   int64_t start, D, output, X;
   const float* weights;
 
-  // Compute so many rows.
   void multiply(int64_t row, int64_t rows) const {
-    thread_local std::vector<float> room_for_rows, room_for_sums;
-    float* packed = room_for(room_for_rows, panel_start<kRows>(kMostRows, kDepth));
-    float* sums = output == 0 && whole.sums ? room_for(room_for_sums, kMostRows) : nullptr;
+    thread_local std::vector<float> row_buffer, sum_buffer;
+    float* packed = aligned(row_buffer, panel_start<kRows>(kMaxRows, kDepth));
+    float* sums = output == 0 && whole.row_sums ? aligned(sum_buffer, kMaxRows) : nullptr;
     if (sums) std::fill_n(sums, rows, 0.0f);
-    const Floats x = whole.x.inputs_from(start);
-    pack<kRows>({x.first + row * x.row_apart, x.row_apart, x.input_apart}, rows, D, packed, sums);
-    if (sums) std::transform(sums, sums + rows, whole.sums + row, whole.sums + row, std::plus<float>());
+    pack<kRows>(whole.x.from_column(start).from_row(row), rows, D, packed, sums);
+    if (sums) std::transform(sums, sums + rows, whole.row_sums + row, whole.row_sums + row, std::plus<float>());
     for (int64_t block = 0; block < X; block += kBlockOutputs)
       for (int64_t r = 0; r < rows; r += kRows)
         for (int64_t x = block; x < std::min(X, block + kBlockOutputs); x += kOutputs)
@@ -244,24 +230,28 @@ struct Part {
   }
 };
 
-void multiply_floats(const FloatProduct& p, int64_t threads) {
-  thread_local std::vector<float> room_for_weights;
-  float* weights = room_for(room_for_weights, panel_start<kOutputs>(std::min(kMostOutputs, p.X + kOutputs), kDepth));
-  threads = std::min(threads, p.R * p.D * p.X / kWorthAThread);
-  if (p.sums) std::fill_n(p.sums, p.R, 0.0f);
-  for (int64_t output = 0; output < p.X; output += kMostOutputs)
+void sgemm(const Sgemm& p, int64_t threads) {
+  require(level() == kVnni, "the float32 kernel needs AVX-512");
+  require(p.R >= 0 && p.D > 0 && p.X > 0, "a float32 matmul needs inputs and outputs");
+  thread_local std::vector<float> weight_buffer;
+  float* weights = aligned(weight_buffer, panel_start<kOutputs>(std::min(kMaxOutputs, p.X + kOutputs), kDepth));
+  threads = std::min(threads, p.R * p.D * p.X / kMinProducts);
+  if (p.row_sums) std::fill_n(p.row_sums, p.R, 0.0f);
+  for (int64_t output = 0; output < p.X; output += kMaxOutputs)
     for (int64_t start = 0; start < p.D; start += kDepth) {
-      const Part part{p, start, std::min(kDepth, p.D - start), output, std::min(kMostOutputs, p.X - output), weights};
-      const Floats some = p.weight.inputs_from(start);
-      in_parts((part.X + kOutputs - 1) / kOutputs, threads, [&](int64_t from, int64_t to) {
+      const ProductPart part{p, start, std::min(kDepth, p.D - start), output, std::min(kMaxOutputs, p.X - output), weights};
+      const MatrixView some = p.weight.from_column(start).from_row(output);
+      const auto pack_panels = [&](int64_t from, int64_t to) {
         const int64_t x = from * kOutputs;
-        pack<kOutputs>({some.first + (output + x) * some.row_apart, some.row_apart, some.input_apart},
-                       std::min(part.X, to * kOutputs) - x, part.D, weights + panel_start<kOutputs>(x, part.D));
-      }, &share_with_team);
+        pack<kOutputs>(some.from_row(x), std::min(part.X, to * kOutputs) - x, part.D,
+                       weights + panel_start<kOutputs>(x, part.D));
+      };
+      parallel_for((part.X + kOutputs - 1) / kOutputs, threads, pack_panels, &run_on_openmp);
       // By rows, not by panels: of 512 rows a thread of two would have 266.
-      in_parts(p.R, threads, [&](int64_t from, int64_t to) {
-        for (int64_t row = from; row < to; row += kMostRows) part.multiply(row, std::min(kMostRows, to - row));
-      }, &share_with_team);
+      const auto multiply_rows = [&](int64_t from, int64_t to) {
+        for (int64_t row = from; row < to; row += kMaxRows) part.multiply(row, std::min(kMaxRows, to - row));
+      };
+      parallel_for(p.R, threads, multiply_rows, &run_on_openmp);
     }
 }
 
@@ -270,10 +260,10 @@ void multiply_floats(const FloatProduct& p, int64_t threads) {
 
 extern "C" {
 
-// 0: this processor cannot run the kernel; 1: it can; 2: and is faster with it than with the library that torch has.
-int regard_multiplies_floats() { return !__builtin_cpu_supports("avx512f") ? 0 : __builtin_cpu_is("amd") ? 2 : 1; }
+// 0: the kernel cannot run here or at this level; 1: it can; 2: and it is faster than MKL, which torch multiplies with.
+int regard_sgemm_support() { return regard::level() != regard::kVnni ? 0 : __builtin_cpu_is("amd") ? 2 : 1; }
 
-int regard_float_product(const regard::FloatProduct* product, int64_t threads) {
-  return regard::guarded([&] { regard::multiply_floats(*product, threads); });
+int regard_sgemm(const regard::Sgemm* product, int64_t threads) {
+  return regard::guarded([&] { regard::sgemm(*product, threads); });
 }
 }

@@ -1,0 +1,1 @@
+"""Before and after a change, in one run."""

@@ -1,0 +1,117 @@
+"""One workload in a process of its own, by what both checkouts have in common: prints a number, higher is better."""
+
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+TEST_SET = Path(__file__).parents[2] / "src" / "regard" / "models" / "de-en" / "test.tsv"
+
+_RUN = """
+data.train = [{{kind = "tsv", path = "{pairs}"}}]
+tokenizer = {{vocab_size = {vocab_size}}}
+model = {model}
+training = {{steps = {steps}, batch_tokens = 4096, report_every = 4, {training}}}
+"""
+_TINY = '{preset = "tiny"}'
+_BASE = '{preset = "base", encoder_layers = 3, decoder_layers = 3, dropout = 0.1}'
+
+
+def sentences(count: int) -> list[str]:
+    """Return German sentences that the model has not seen."""
+    lines = TEST_SET.read_text(encoding="utf-8").splitlines()[:count]
+    return [line.split("\t")[1] for line in lines]
+
+
+def train(model: str, settings: str, steps: int) -> float:
+    """Return the target tokens a second of training on made-up pairs, the median of the reports."""
+    import regard
+
+    draw = random.Random(1)
+    words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 9))) for _ in range(6000)]
+    lines = []
+    for _ in range(4000):
+        line = " ".join(draw.choices(words, k=draw.randint(5, 25)))
+        lines.append(f"{line}\t{line[::-1]}\n")
+    with tempfile.TemporaryDirectory() as directory:
+        pairs, run = Path(directory) / "pairs.tsv", Path(directory) / "run.toml"
+        pairs.write_text("".join(lines), encoding="utf-8")
+        text = _RUN.format(pairs=pairs, model=model, training=settings, steps=steps, vocab_size=8000)
+        run.write_text(text, encoding="utf-8")
+        regard.train(run, Path(directory) / "out")
+        reports = map(json.loads, (Path(directory) / "out" / "metrics.jsonl").read_text().splitlines())
+        speeds = [report["tokens_per_second"] for report in reports if report["kind"] == "steps"]
+    return float(statistics.median(speeds[2:]))
+
+
+def translate(precision: str, beam: int, count: int) -> float:
+    """Return sentences a second."""
+    import regard
+
+    pipeline, texts = regard.load("de-en", precision=precision), sentences(count)  # type: ignore[arg-type]
+    pipeline.translate(texts[:64], to="en", beam=beam)
+    began = time.perf_counter()
+    pipeline.translate(texts, to="en", beam=beam)
+    return count / (time.perf_counter() - began)
+
+
+def one_sentence(beam: int) -> float:
+    """Return single sentences a second, the median of many."""
+    import regard
+
+    pipeline, seconds = regard.load("de-en"), []
+    for text in sentences(60):
+        began = time.perf_counter()
+        pipeline.translate(text, to="en", beam=beam)
+        seconds.append(time.perf_counter() - began)
+    return 1 / statistics.median(seconds[10:])
+
+
+def validate(count: int) -> float:
+    """Return sentences a second of what validation decodes with."""
+    from importlib import import_module
+    from importlib.util import find_spec
+
+    import regard
+
+    decode = import_module("regard.inference.decode" if find_spec("regard.inference") else "regard.pipeline").decode
+
+    pipeline = regard.load("de-en", precision="float")
+    sources = [pipeline.encoded(text, "en") for text in sentences(count)]
+    began = time.perf_counter()
+    decode(pipeline.model, sources, beam=1)
+    return count / (time.perf_counter() - began)
+
+
+_INT8 = 'precision = "int8", softmax_gradient = "drawn"'
+WORKLOADS: dict[str, Callable[[], float]] = {
+    "training Tiny, int8 and sampled gradients": lambda: train(_TINY, _INT8, 40),
+    "training Tiny, float32": lambda: train(_TINY, 'precision = "float32"', 30),
+    "training base-like, int8 and sampled gradients": lambda: train(_BASE, _INT8, 16),
+    "training base-like, float32": lambda: train(_BASE, 'precision = "float32"', 14),
+    "translating, int8, beam 5": lambda: translate("int8", 5, 400),
+    "translating, int8, greedy": lambda: translate("int8", 1, 800),
+    "translating, float, beam 5": lambda: translate("float", 5, 200),
+    "translating, float, greedy": lambda: translate("float", 1, 400),
+    "one sentence, beam 5": lambda: one_sentence(5),
+    "one sentence, greedy": lambda: one_sentence(1),
+    "validation, greedy": lambda: validate(300),
+}
+
+
+def main(name: str) -> None:
+    """Run a workload and print its figure."""
+    result: dict[str, Any] = {"value": WORKLOADS[name]()}
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    from regard.memory import keep_memory
+
+    keep_memory()
+    main(sys.argv[1])

@@ -73,7 +73,7 @@ def ratios(contestant: Contestant, peer: Contestant, measure: str) -> tuple[floa
 
 
 def machine() -> str:
-    """Name the hardware and the versions."""
+    """Return the hardware and the versions."""
     import torch
     import transformers
 

@@ -16,7 +16,7 @@ PEERS = {
 
 
 def python_of(peer: str) -> str:
-    """Give the interpreter of a peer's environment, made when it is first asked for."""
+    """Return the interpreter of a peer's environment, made when it is first asked for."""
     home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "regard" / "peers" / peer
     ready, python = home / ".ready", home / "bin" / "python"
     wanted = "\n".join(PEERS[peer])

@@ -4,6 +4,7 @@ import io
 import re
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
@@ -41,9 +42,11 @@ class Diagram:
     ) -> None:
         """Draw a box with a name in bold and a few words below it."""
         fill, line = color
-        style = dict(facecolor=fill, edgecolor=line, linewidth=1.2, boxstyle="round,pad=0,rounding_size=0.08")
+        style: dict[str, Any] = dict(
+            facecolor=fill, edgecolor=line, linewidth=1.2, boxstyle="round,pad=0,rounding_size=0.08"
+        )
         self.axes.add_patch(FancyBboxPatch((x, y), width, height, **style))
-        words = dict(ha="center", va="center", color="#222")
+        words: dict[str, Any] = dict(ha="center", va="center", color="#222")
         middle, lines = y + height / 2, text.count("\n") + 1 if text else 0
         self.axes.text(x + width / 2, middle - 0.11 * lines, name, weight="bold", fontsize=10, **words)
         if text:
@@ -51,7 +54,7 @@ class Diagram:
 
     def band(self, x: float, y: float, width: float, height: float, title: str, color: tuple[str, str]) -> None:
         """Draw a dashed frame around boxes, with a title in its upper left corner."""
-        style = dict(fill=False, edgecolor=color[1], linewidth=1.2, linestyle=(0, (4, 3)))
+        style: dict[str, Any] = dict(fill=False, edgecolor=color[1], linewidth=1.2, linestyle=(0, (4, 3)))
         self.axes.add_patch(Rectangle((x, y), width, height, **style))
         self.axes.text(x + 0.1, y + 0.17, title, color=color[1], fontsize=8.5, style="italic", va="center")
 

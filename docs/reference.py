@@ -22,7 +22,7 @@ INTRODUCTION = """\
 # Configuration
 
 Every key of a run file and of a model, generated from the config classes by `docs/reference.py`. A run file is TOML;
-`--set training.seed=2` overrides one value for one call. Unknown keys are refused with the nearest known one, and values
+`--set training.seed=2` overrides one value. Unknown keys are refused with the nearest known one, and values
 are checked for their type and range before any work starts. [Training](training.md) explains how to use them.
 """
 
@@ -103,9 +103,12 @@ def attribute_docstrings(config: type[Config]) -> dict[str, str]:
     assert isinstance(definition, ast.ClassDef)
     found = {}
     for field, below in zip(definition.body, definition.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
-            if isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
-                found[field.target.id] = " ".join(below.value.value.split())
+        if not (
+            isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr)
+        ):
+            continue
+        if isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
+            found[field.target.id] = " ".join(below.value.value.split())
     return found
 
 

@@ -79,7 +79,7 @@ def reverse(model: regard.Transformer, words: list[str]) -> list[str]:
 
 
 def exact_match(model: regard.Transformer, count: int = 1000) -> float:
-    """Give the share of unseen words that come out right to the last letter."""
+    """Return the share of unseen words that come out right to the last letter."""
     words = random_words(count, torch.Generator().manual_seed(2))
     return sum(word[::-1] == output for word, output in zip(words, reverse(model, words), strict=True)) / count
 

@@ -7,6 +7,7 @@ On the dates, expect a loss of 7.7 at step 1, 1.7 at step 100, 1.06 at step 200 
 that label smoothing allows), and more than 99 % of 500 dates, of days that were not trained on, exactly right.
 """
 
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ def batches(sources: list[list[int]], targets: list[list[int]], seed: int) -> It
 
 def learning_rate(step: int) -> float:
     """Return the paper's schedule, scaled to PEAK_RATE: linear warm-up, then the inverse square root."""
-    return PEAK_RATE * min(step / WARMUP, (WARMUP / step) ** 0.5)
+    return PEAK_RATE * min(step / WARMUP, math.sqrt(WARMUP / step))
 
 
 def train(model: regard.Transformer, examples: Iterator[Batch], steps: int) -> list[float]:

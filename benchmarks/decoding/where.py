@@ -21,7 +21,7 @@ _PARTS = {
 
 
 def where_time_goes(model: Path, sources: list[list[int]]) -> list[str]:
-    """Give a table of the parts of beam 5 on one thread."""
+    """Return a table of the parts of beam 5 on one thread."""
     torch.set_num_threads(1)
     shares = []
     for precision in ("float", "int8"):

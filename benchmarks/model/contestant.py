@@ -24,7 +24,7 @@ BATCH, LENGTH = 16, 64
 
 
 def timed(work: Callable[[], Any], repeats: int, warm_up: int = 3) -> float:
-    """Give the median seconds of a call."""
+    """Return the median seconds of a call."""
     for _ in range(warm_up):
         work()
     settle()
@@ -37,7 +37,7 @@ def timed(work: Callable[[], Any], repeats: int, warm_up: int = 3) -> float:
 
 
 def training_step(name: str) -> Callable[[], None]:
-    """Give a function that does one forward, loss and backward of a base-like model."""
+    """Return a function that does one forward, loss and backward of a base-like model."""
     torch.manual_seed(0)
     source, target, labels = (torch.randint(4, SIZE.vocab, (BATCH, LENGTH)) for _ in range(3))
     model, loss = MODELS[name]()

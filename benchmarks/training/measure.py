@@ -62,7 +62,7 @@ def make_batches(size: Size, path: Path) -> None:
 
 
 def has_bfloat16() -> bool:
-    """Say whether the processor has instructions for bfloat16."""
+    """Whether the processor has instructions for bfloat16."""
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 

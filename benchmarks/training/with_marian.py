@@ -36,7 +36,7 @@ def marian(size: Size) -> Any:
 
 
 def make_step(size: Size) -> Step:
-    """Put the loop around it."""
+    """Run the training loop."""
     model = marian(size)
 
     def loss(source: Tensor, target: Tensor, labels: Tensor) -> Tensor:

@@ -15,13 +15,13 @@ from regard.training import Run  # noqa: E402
 from regard.training.examples import Batch  # noqa: E402
 from regard.training.losses import losses_of  # noqa: E402
 from regard.training.processes import Processes  # noqa: E402
-from regard.training.train_step import Learner  # noqa: E402
+from regard.training.train_step import TrainStep  # noqa: E402
 
 FAST = {"precision": "int8", "softmax_gradient": "sampled"}
 
 
 def make_step(size: Size) -> Step:
-    """Build the model and its learner from a run."""
+    """Build the model and its train_step from a run."""
     settings = Run.model_validate(
         {
             "data": {"train": [{"kind": "dates"}]},
@@ -42,15 +42,15 @@ def make_step(size: Size) -> Step:
         }
     )
     config = settings.model_config_for(size.vocab, size.vocab)
-    learner = Learner(settings, config, Processes(), losses_of(settings.training))
+    train_step = TrainStep(settings, config, Processes(), losses_of(settings.training))
     number = 0
 
     def step(source: Tensor, target: Tensor, labels: Tensor) -> None:
         nonlocal number
         number += 1
         batch = Batch(source, target, labels, torch.arange(len(source)), int((labels != PAD).sum()))
-        learner.gradients(number, [batch])
-        learner.step(RATE, number)
+        train_step.gradients(number, [batch])
+        train_step.step(RATE, number)
 
     return step
 

@@ -31,7 +31,7 @@ class Translator(nn.Module):
                 module.dropout = nn.Dropout(0.0)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Give the logits."""
+        """Return the logits."""
         x, y = (
             self.dropout(self.embedding(tokens) * self.size.d_model**0.5 + self.positions[: tokens.size(1)])
             for tokens in (source, target)
@@ -48,7 +48,7 @@ class Translator(nn.Module):
 
 
 def make_step(size: Size) -> Step:
-    """Put the loop around it."""
+    """Run the training loop."""
     model = Translator(size)
 
     def loss(source: Tensor, target: Tensor, labels: Tensor) -> Tensor:

@@ -227,7 +227,7 @@ def _reason(error: OSError | SafetensorError) -> str:
 
 
 def _finish(path: Path) -> None:
-    """Let those read it who may read what is new here, for what is made for the time being is its owner's alone."""
+    """Give a temporary file the permissions of a new one."""
     umask = os.umask(0)
     os.umask(umask)
     path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)

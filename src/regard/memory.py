@@ -14,7 +14,7 @@ _kept = False
 
 
 def keep_memory() -> bool:
-    """Tell glibc to keep freed memory for the next tensors; say whether it will. Other allocators are left alone."""
+    """Have glibc keep freed memory for the next tensors; return whether it will. Other allocators are left alone."""
     global _kept
     if not sys.platform.startswith("linux") or platform.libc_ver()[0] != "glibc":
         return False
@@ -28,7 +28,7 @@ def keep_memory() -> bool:
 
 
 def allocator() -> str:
-    """Name what large tensors are allocated by."""
+    """Return the name of the allocator of large tensors."""
     if _kept or os.environ.get("MALLOC_MMAP_MAX_") == "0":
         return "glibc, keeping freed memory"
     preloaded = os.environ.get("LD_PRELOAD", "")
@@ -40,7 +40,7 @@ def allocator() -> str:
 
 @contextmanager
 def older_objects_left_alone() -> Iterator[None]:
-    """Let Python look for garbage in this block only among what was made in it.
+    """Have Python collect garbage in this block only among what was made in it.
 
     The libraries that are loaded are some hundred thousand objects, and to walk through them again and again, as steps
     of training come and go, takes some hundredths of their time, in which one core works alone. What was there before

@@ -40,8 +40,8 @@ from regard.notebook import table_html
 from regard.tasks.translation import (
     CrossAttention,
     Part,
+    RequestedWords,
     Translation,
-    Wishes,
     checked_texts,
     on_one_line,
     put_together,
@@ -153,7 +153,7 @@ class Pipeline:
 
     @property
     def identity(self) -> str:
-        """Tell this model, as it computes, from any other."""
+        """A digest of this model as it computes: its weights, tokenizers and settings."""
         digest = hashlib.sha256(f"{self.precision} {self.settings.model_dump_json()}".encode())
         for tokenizer in (self.source, self.target):
             digest.update(tokenizer.to_json().encode())
@@ -195,21 +195,21 @@ class Pipeline:
         """
         self._refresh()
         lines = checked_texts(texts, "texts")
-        wishes = Wishes(
+        requested = RequestedWords(
             tuple(checked_texts(require, "require")),
             tuple(checked_texts(forbid, "forbid")),
             _checked_prefix(prefix),
         )
         settings = self.with_changes(changes)
-        asked = self._phrases.constraints(wishes.require, wishes.forbid)
-        cut = [self._pieces(text, whole=wishes.something) for text in lines]
+        asked = self._phrases.constraints(requested.require, requested.forbid)
+        cut = [self._pieces(text, whole=requested.something) for text in lines]
         done: list[list[list[Part]]] = [[[] for _ in pieces] for pieces in cut]
         places: list[tuple[int, int]] = []
         sources: list[list[int]] = []
         for line, pieces in enumerate(cut):
             for at, (piece, _) in enumerate(pieces):
                 source = self.encoded(piece, to)
-                if piece and not wishes.something and self._is_copied(piece, source) and _allows(asked, source):
+                if piece and not requested.something and self._is_copied(piece, source) and _allows(asked, source):
                     done[line][at] = [self._copied(piece, source)]
                 elif piece:
                     places.append((line, at))
@@ -217,7 +217,7 @@ class Pipeline:
         found = decode_requests(
             self._backend,
             sources,
-            [self._request(source, wishes, asked, settings) for source in sources],
+            [self._request(source, requested, asked, settings) for source in sources],
             settings,
             never=self.target.special,
             text_of=self.target.decode if settings.n_best > 1 else None,
@@ -229,7 +229,7 @@ class Pipeline:
         return made[0] if isinstance(texts, str) else made
 
     def stream(self, text: str, *, to: str | None = None, **changes: Any) -> Iterator[str]:
-        """Give a translation piece by piece, each as soon as nothing can change it any more."""
+        """Return a translation piece by piece, each as soon as nothing can change it any more."""
         self._refresh()
         settings = self.with_changes(changes)
         (line,) = checked_texts([text], "texts")
@@ -284,11 +284,11 @@ class Pipeline:
         return decode_requests(self._backend, sources, requests, settings, never=self.target.special)
 
     def limit(self, source: Sequence[int]) -> int:
-        """Say how many tokens the translation of a source may have."""
+        """Return how many tokens the translation of a source may have."""
         return default_limit(self._backend, source)
 
     def encoded(self, text: str, to: str | None) -> list[int]:
-        """Give the source tokens of a text: its language's tag, the text, its end."""
+        """Return the source tokens of a text: its language's tag, the text, its end."""
         tag = self.tag(to)
         return [*([] if tag is None else [tag]), *self.source.encode(with_plain_spaces(text)), self.source_end]
 
@@ -298,7 +298,7 @@ class Pipeline:
         return self._backend.end
 
     def with_changes(self, changes: dict[str, Any]) -> SearchSettings:
-        """Give the settings of this model with some of them changed."""
+        """Return the settings of this model with some of them changed."""
         given = {key: value for key, value in changes.items() if value is not None}
         wanted = given.get("n_best", 1)
         if "beam" not in given and isinstance(wanted, int) and wanted > self.settings.beam:
@@ -309,7 +309,7 @@ class Pipeline:
         return settings
 
     def tag(self, to: str | None) -> int | None:
-        """Give the token that asks for a language, if the model has any."""
+        """Return the token that asks for a language, if the model has any."""
         languages = self.languages
         if to is None and len(languages) > 1:
             raise InputError(f"the model writes {' and '.join(languages)}; choose one with to= (--to)")
@@ -319,7 +319,7 @@ class Pipeline:
         return self.source.number(f"<2{to or languages[0]}>") if languages else None
 
     def _pieces(self, text: str, whole: bool) -> list[Piece]:
-        """Cut a text into sentences, and those into what the model can take; with wishes it stays whole if it can."""
+        """Cut a text into sentences, and those into what the model takes; with requested words it stays whole."""
         # A table of positions has an end; the tag and the end of the source need a place in it too.
         limit = min(_LONGEST_PIECE, self._backend.longest - 2)
 
@@ -352,16 +352,20 @@ class Pipeline:
         return self.source.alphabet if self.source is self.target and self.source.kind != "words" else None
 
     def _request(
-        self, source: Sequence[int], wishes: Wishes, constraints: Constraints | None, settings: SearchSettings
+        self,
+        source: Sequence[int],
+        requested: RequestedWords,
+        constraints: Constraints | None,
+        settings: SearchSettings,
     ) -> Request:
-        prefix = tuple(self.target.encode(with_plain_spaces(wishes.prefix)))
+        prefix = tuple(self.target.encode(with_plain_spaces(requested.prefix)))
         if any(number in self.target.special for number in prefix):
-            raise InputError(f"{wishes.prefix!r} has a word that the model does not know, and cannot write")
-        if not wishes.something and self.source is self.target:
+            raise InputError(f"{requested.prefix!r} has a word that the model does not know, and cannot write")
+        if not requested.something and self.source is self.target:
             # What the vocabulary has no piece for is spelled in bytes; it must come through as it is.
             runs = self.source.spelled_in_bytes(source)
             if runs:
-                both = self._phrases.constraints((), wishes.forbid, runs)
+                both = self._phrases.constraints((), requested.forbid, runs)
                 if both is not None and both.distance(both.start) < UNREACHABLE:  # or what is forbidden is more
                     constraints = both
         needed = len(prefix) + (0 if constraints is None else constraints.distance(constraints.start))
@@ -387,7 +391,7 @@ class Pipeline:
         return Part(on_one_line(piece), written, source, copied=True)
 
     def attention(self, source: str, target: str, *, to: str | None = None) -> CrossAttention:
-        """Give what each token of a translation looked at while it was written.
+        """Return what each token of a translation attends to.
 
         >>> import regard
         >>> model = regard.load("de-en")
@@ -407,7 +411,7 @@ class Pipeline:
 
     def _streamed(self, piece: str, to: str | None, settings: SearchSettings) -> Iterator[str]:
         source = self.encoded(piece, to)
-        request = self._request(source, Wishes(), None, settings)
+        request = self._request(source, RequestedWords(), None, settings)
         settled: list[int] = []
         shown = ""
         for event in decode_stream(self._backend, source, request, settings, never=self.target.special):

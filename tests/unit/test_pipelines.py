@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import regard
 from regard.acceleration.packed_decoder import PackedBackend, PackedDecoder
-from regard.decoding import Request, SearchSettings, Waiting, search
+from regard.decoding import Request, Scheduler, SearchSettings, search
 from regard.errors import ConfigError, InputError, ModelError
 from regard.pipelines import Pipeline, load
 from tests.unit.models import SENTENCES, save_small_model, small_model, small_pipeline
@@ -295,7 +295,7 @@ def test_the_cache_is_not_as_large_as_what_never_comes_together() -> None:
     requests = [Request(limit=pipeline.limit(source)) for source in sources]
     decoder = PackedDecoder(PackedBackend(pipeline.model), sources, 1)
     greedy = SearchSettings(beam=1)
-    waiting = Waiting(requests, greedy, slots=lambda number: 300 if number else 1)
+    waiting = Scheduler(requests, greedy, slots=lambda number: 300 if number else 1)
     events = search(decoder, waiting, greedy, end=2, never=[0, 1])
     with torch.no_grad():
         assert len(list(events)) == len(sources)

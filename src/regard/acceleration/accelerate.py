@@ -8,7 +8,7 @@ from torch import nn
 from regard.acceleration.attention import ShortSequenceAttention
 from regard.acceleration.dropout import KernelDropout
 from regard.acceleration.feed_forward import FusedFeedForward
-from regard.acceleration.known import REFERENCES, reference_type, unknown_module
+from regard.acceleration.known import REFERENCES, is_sharded, reference_type, unknown_module
 from regard.acceleration.linear import Int8Linear, SgemmLinear
 from regard.acceleration.output_projection import (
     FusedOutputProjection,
@@ -63,18 +63,23 @@ def accelerate(
     replacements = _replacements(precision, softmax_gradient)
     for name, module in model.named_modules():
         reference = reference_type(module)
-        bases = [base for base in replacements if isinstance(module, base)]
-        if reference is None and bases:
+        if reference is None and any(isinstance(module, base) for base in replacements):
             report.left[name or "the model"] = (unknown_module(module) or "").removeprefix("the model ")
+        elif reference in replacements and is_sharded(module):
+            report.left[name or "the model"] = "is sharded already: accelerate comes before fully_shard"
         elif reference in replacements:
-            replacement = replacements[reference]
-            module.__class__ = replacement
-            report.replaced.setdefault(replacement.__name__, []).append(name)
+            module.__class__ = replacements[reference]
+            report.replaced.setdefault(replacements[reference].__name__, []).append(name)
+        elif type(module) in REFERENCES:  # replaced before, for another precision
+            module.__class__ = REFERENCES[type(module)]
     return report
 
 
 def unaccelerate(model: nn.Module) -> None:
-    """Give every module that `accelerate` replaced its plain class again."""
+    """Return every module that `accelerate` replaced its plain class again."""
+    for name, module in model.named_modules():
+        if is_sharded(module) and any(base in REFERENCES for base in type(module).__mro__):
+            raise InputError(f"{name or 'the model'} is sharded; unaccelerate comes before fully_shard")
     for module in model.modules():
         if type(module) in REFERENCES:
             module.__class__ = REFERENCES[type(module)]

@@ -17,7 +17,7 @@ from regard.ops.rng import stream_starts
 def add_and_norm(
     x_BTD: Tensor, y_BTD: Tensor, gamma_D: Tensor, beta_D: Tensor, *, eps: float = 1e-5, rate: float = 0.0
 ) -> Tensor:
-    """Give LayerNorm(x + Dropout(y)): x went past a sublayer, y came out of it.
+    """Return LayerNorm(x + Dropout(y)): x went past a sublayer, y came out of it.
 
     >>> from regard.ops import layer_norm
     >>> x, y = torch.randn(2, 3, 8), torch.randn(2, 3, 8)
@@ -100,7 +100,7 @@ def _described(rate: float, sums_BTD: Tensor, moments_BT2: Tensor, gamma_D: Tens
 def _gradients_by_formula(
     rate: float, grad_BTD: Tensor, sums_BTD: Tensor, moments_BT2: Tensor, gamma_D: Tensor, starts_R: Tensor | None
 ) -> tuple[Tensor, ...]:
-    """Give the gradients by torch, from gradients_ that have no memory that a kernel could read."""
+    """Return the gradients by torch, from gradients_ that have no memory that a kernel could read."""
     mean_BT1, inverse_BT1 = moments_BT2.unbind(-1)
     normal_BTD = (sums_BTD - mean_BT1[..., None]) * inverse_BT1[..., None]
     scaled_BTD = grad_BTD * gamma_D

@@ -36,7 +36,7 @@ class State:
         self.past = [torch.zeros(0, 0, width, dtype=dtype) for width in past_widths]
         """For each layer (B, T · N, X): keys and values side by side, what row n wrote at position t at t · N + n."""
         # Small tables are numpy's: it looks things up in a tenth of the time that torch takes to start.
-        self.writers_BNT: NDArray[np.int32] = np.zeros((0, rows, 0), dtype=np.int32)
+        self.ancestors_BNT: NDArray[np.int32] = np.zeros((0, rows, 0), dtype=np.int32)
         """Which row wrote what is at position t in the past of row n; -1 where nothing is yet."""
         self.positions_B: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         """Where the rows of each sentence write next."""
@@ -61,21 +61,21 @@ class State:
         self.positions_B = np.concatenate([self.positions_B, np.zeros(len(lengths), dtype=np.int64)])
         self.source_lengths_B = np.concatenate([self.source_lengths_B, np.array(lengths, dtype=np.int64)])
         self._make_room()
-        self.writers_BNT[places] = -1
+        self.ancestors_BNT[places] = -1
         return places
 
     def begin_step(self) -> None:
-        """Make room for a position more, which each row writes itself."""
+        """Allocate one position more, which each row writes itself."""
         self._make_room()
-        self.writers_BNT[np.arange(self.count), :, self.positions_B] = np.arange(self.rows)
+        self.ancestors_BNT[np.arange(self.count), :, self.positions_B] = np.arange(self.rows)
 
     def end_step(self) -> None:
         """Go on to the next position."""
         self.positions_B += 1
 
     def reorder(self, parents_BN: NDArray[np.int64]) -> None:
-        """Let each row go on from another row of its sentence: its past is now that row's."""
-        past_BNT = self.writers_BNT[: self.count, :, : self.length]
+        """Continue each row from another row of its sentence: its past is now that row's."""
+        past_BNT = self.ancestors_BNT[: self.count, :, : self.length]
         past_BNT[:] = past_BNT[np.arange(self.count)[:, None], parents_BN]
 
     def keep(self, places: Sequence[int]) -> None:
@@ -84,7 +84,7 @@ class State:
         moved = np.flatnonzero(order != np.arange(len(order)))
         assert (order[moved] >= len(order)).all(), f"{places} would be copied over one another"
         if len(moved):
-            self.writers_BNT[moved] = self.writers_BNT[order[moved]]
+            self.ancestors_BNT[moved] = self.ancestors_BNT[order[moved]]
             # Each with as much as it has written and read, which for most is far less than there is room for.
             written, read = self.positions_B * self.rows, self.source_lengths_B
             for tables, lengths_B in ((self.past, written), (self.source, read)):
@@ -104,13 +104,13 @@ class State:
         Long sentences come first and few at a time, short ones later and many: room for as many as there ever are, as
         long as they ever are, would be room for what never comes.
         """
-        B, N, T = self.writers_BNT.shape
+        B, N, T = self.ancestors_BNT.shape
         positions, source_positions = self.length, self.source_length
         more_B = self.count if self.count <= B else 2 * self.count
         if self.count > B or positions > T:
             more_T = _rounded(max(positions, 32) if positions <= T else max(positions, 2 * T, 32))
             self.past = [_moved(old, self._new(more_B, more_T * N, old.size(2), dtype=self.dtype)) for old in self.past]
-            self.writers_BNT = _moved(self.writers_BNT, np.full((more_B, N, more_T), -1, dtype=np.int32))
+            self.ancestors_BNT = _moved(self.ancestors_BNT, np.full((more_B, N, more_T), -1, dtype=np.int32))
         if self.source and (self.count > self.source[0].size(0) or source_positions > self.source[0].size(1)):
             self.source = [
                 _moved(old, self._new(more_B, source_positions, old.size(2), dtype=self.dtype)) for old in self.source

@@ -82,11 +82,11 @@ def _has_room_for_all_bits() -> bool:
 
 
 _PLASTIC = 0xC13FA9A9
-"""How far it is from one chance of a weight to the next, as `GOLDEN` is for rows: the two do not go together."""
+"""The step from one random number of a weight to the next, as `GOLDEN` is for rows: the two do not go together."""
 
 
 def _uniform(largest_R1: Tensor, D: int, step: int) -> Tensor:
-    """Give numbers from -½ to ½ that go round a circle in even steps, from a start that depends on a row's bits."""
+    """Return numbers from -½ to ½ that go round a circle in even steps, from a start that depends on a row's bits."""
     bits_R1 = largest_R1.float().view(torch.int32).long() & 0x7FFFFF
     for distance, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
         bits_R1 = (bits_R1 ^ bits_R1 >> distance) * factor & 0xFFFFFFFF

@@ -51,7 +51,7 @@ class NativeStack:
 
     @classmethod
     def of(cls, stack: PackedStack) -> Self | None:
-        """Give these layers by kernels, or nothing where there are none for some of them."""
+        """Return these layers by kernels, or nothing where there are none for some of them."""
         try:
             return cls(stack)
         except _NoKernelError:
@@ -64,7 +64,7 @@ class NativeStack:
             raise InputError(f"kernels compute float32 on a CPU, and were given {x_RD.dtype} on {x_RD.device}")
 
     def encode(self, x_RD: Tensor, lengths_B: NDArray[np.int64]) -> Tensor:
-        """Give the states of sentences of these lengths, whose rows come one after the other."""
+        """Return the states of sentences of these lengths, whose rows come one after the other."""
         self._check(x_RD, int(lengths_B.sum()))
         x_RD = x_RD.contiguous()
         starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths_B)])
@@ -83,10 +83,10 @@ class NativeStack:
         x_RD = x_RD.contiguous()
         now = DecoderState(
             _pointers(state.past, first),
-            state.writers_BNT[first:].ctypes.data,
+            state.ancestors_BNT[first:].ctypes.data,
             state.positions_B[first:].ctypes.data,
             state.rows,
-            state.writers_BNT.shape[2],
+            state.ancestors_BNT.shape[2],
             _pointers(state.source, first),
             state.source_lengths_B[first:].ctypes.data,
             state.source[0].size(1) if state.source else 0,

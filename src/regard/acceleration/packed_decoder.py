@@ -67,7 +67,7 @@ class PackedBackend:
         return config.max_positions - 1 if config.positions == "learned" else 10**9
 
     def read(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Ints]:
-        """Give the encoder's states (R, D) of all tokens but padding, and how many of them each source has."""
+        """Return the encoder's states (R, D) of all tokens but padding, and how many of them each source has."""
         assert self._embed_source is not None
         assert self.encoder is not None
         rows = [np.array(source, dtype=np.int64) for source in sources]
@@ -118,7 +118,7 @@ class PackedDecoder:
         if state.source:
             self._read(sources, places.start)
         x_RD = backend.embed(np.full(len(numbers), backend.start), state.positions_B[places])
-        state.writers_BNT[places, :, 0] = 0
+        state.ancestors_BNT[places, :, 0] = 0
         x_RD = self._step(x_RD, places, 1)
         state.positions_B[places] = 1
         if self._listed is not None and self._words is not None:
@@ -154,12 +154,12 @@ class PackedDecoder:
         return self._backend.output(x_RD) if self._listed is None else self._listed(x_RD, places)
 
     def attention(self) -> Tensor:
-        """Give what the last step attended to in the source, the mean of the heads of the last layer: (B, N, S)."""
+        """Return what the last step attended to in the source, the mean of the heads of the last layer: (B, N, S)."""
         assert self._attention_BNS is not None, "attention was not asked for"
         return self._attention_BNS
 
     def reorder(self, parents_BN: NDArray[np.int64]) -> None:
-        """Let each row go on from another row of its sentence: its past is now that row's."""
+        """Continue each row from another row of its sentence: its past is now that row's."""
         self._state.reorder(parents_BN)
 
     def keep(self, places: Sequence[int]) -> None:

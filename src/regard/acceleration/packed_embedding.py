@@ -27,7 +27,7 @@ class PackedEmbedding:
             raise InputError(f"token {wrong} is outside the vocabulary of {W}")
 
     def __call__(self, tokens_R: Ints, positions_R: Ints) -> Tensor:
-        """Give a row (R, D) for each token at its position."""
+        """Return a row (R, D) for each token at its position."""
         weight_WD = self._tokens.weight
         R, D = len(tokens_R), weight_WD.size(1)
         table_TD = None

@@ -94,7 +94,7 @@ class PackedHeads:
         return together_RX[:, : self._queries], together_RX[:, self._queries :]
 
     def attend(self, query_RX: Tensor, key_value_BSX: Tensor, mask: Tensor | None) -> Tensor:
-        """Let the rows of each sentence attend to its keys and values; `mask` is 0 or -∞, (B, 1, N or 1, S)."""
+        """Attend from the rows of each sentence to its keys and values; `mask` is 0 or -∞, (B, 1, N or 1, S)."""
         layer = self.layer
         B = key_value_BSX.size(0)
         query_BHNK = query_RX.view(B, -1, layer.num_heads, layer.d_k).transpose(1, 2)
@@ -106,7 +106,7 @@ class PackedHeads:
         return self.output(heads_BHNV.transpose(1, 2).reshape(query_RX.size(0), -1))
 
     def weights(self, query_RX: Tensor, key_value_BSX: Tensor, mask: Tensor | None) -> Tensor:
-        """Give what each row attends to, the mean of its heads: (B, N, S)."""
+        """Return what each row attends to, the mean of its heads: (B, N, S)."""
         layer = self.layer
         B = key_value_BSX.size(0)
         query_BHNK = query_RX.view(B, -1, layer.num_heads, layer.d_k).transpose(1, 2)
@@ -131,7 +131,7 @@ class PackedLayer:
             self.second = PackedResidual(layer.cross_attention_residual)
 
     def project_source(self, states_RD: Tensor) -> Tensor:
-        """Give the keys and values of the source, side by side."""
+        """Return the keys and values of the source, side by side."""
         assert self.source is not None
         return self.source.key_value(states_RD)
 
@@ -158,7 +158,7 @@ class PackedStack:
         return [layer.heads.width for layer in self.layers], [source.width for source in sources]
 
     def encode(self, x_BSD: Tensor, real_BS: Tensor) -> Tensor:
-        """Give the states of sentences, of which some positions are padding."""
+        """Return the states of sentences, of which some positions are padding."""
         B, S, D = x_BSD.shape
         mask_B11S = _additive(real_BS[:, None, None, :], x_BSD.dtype)
         x_RD = x_BSD.view(B * S, D)
@@ -173,9 +173,9 @@ class PackedStack:
         """
         B, N = places.stop - places.start, state.rows
         T = state.length
-        written_BNTN = torch.from_numpy(state.writers_BNT[places, :rows, :T])[..., None] == torch.arange(N)
+        written_BNTN = torch.from_numpy(state.ancestors_BNT[places, :rows, :T])[..., None] == torch.arange(N)
         mask_B1NS = _additive(written_BNTN, x_RD.dtype).view(B, 1, rows, T * N)
-        now_B = torch.arange(places.start, places.stop) * state.writers_BNT.shape[2]
+        now_B = torch.arange(places.start, places.stop) * state.ancestors_BNT.shape[2]
         now_B += torch.from_numpy(state.positions_B[places])
         at_R = (now_B[:, None] * N + torch.arange(rows)).view(-1)
         S = state.source_length
@@ -222,5 +222,5 @@ def _looking_at_source(heads: PackedHeads, source_BSX: Tensor, mask: Tensor, rec
 
 
 def _additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    """Give the notes' additive mask: 0 where attention is allowed, -∞ elsewhere."""
+    """Return the notes' additive mask: 0 where attention is allowed, -∞ elsewhere."""
     return torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, -torch.inf)

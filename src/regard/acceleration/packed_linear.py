@@ -41,7 +41,7 @@ def packed_weight(weight_XD: Tensor, bias_X: Tensor | None, precision: Precision
 
 
 def bytes_are_fast() -> bool:
-    """Say whether this processor multiplies bytes faster than floats."""
+    """Whether this processor multiplies bytes faster than floats."""
     return kernels() is not None or torch.backends.cpu.get_cpu_capability().startswith("AVX")
 
 
@@ -91,7 +91,7 @@ class NativeByteLinear:
         self.pointers = self._weights.pointers
 
     def chosen(self, outputs: NDArray[np.int32]) -> PackedBytes:
-        """Give some of the outputs by themselves."""
+        """Return some of the outputs by themselves."""
         some = PackedBytes(len(outputs), self._D, bias=self._weights.bias_X is not None)
         self._choose(byref(self.pointers), outputs.ctypes.data, len(outputs), *some.places)
         return some

@@ -146,7 +146,7 @@ _INT8_ROWS = 1024
 
 
 def _can_draw(states_PRD: Tensor, weight_WD: Tensor, bias_W: Tensor | None) -> bool:
-    """Say whether there is a kernel for these."""
+    """Whether there is a kernel for these."""
     tensors = [weight_WD, *([] if bias_W is None else [bias_W])]
     return (
         states_PRD.numel() * weight_WD.numel() > 0
@@ -158,7 +158,7 @@ def _can_draw(states_PRD: Tensor, weight_WD: Tensor, bias_W: Tensor | None) -> b
 
 @dataclass(frozen=True)
 class _Piece:
-    """Some rows of all passes, and what they are judged by."""
+    """Some rows of all passes, and what they are validated by."""
 
     states_PRD: Tensor
     weight_WD: Tensor
@@ -170,7 +170,7 @@ class _Piece:
     int8: bool
 
     def by_kernel(self, gradients: _Gradients) -> Tensor:
-        """Give the loss; logits that are products of bytes are computed in the kernel, too."""
+        """Return the loss; logits that are products of bytes are computed in the kernel, too."""
         logits_PRW = None if self.int8 else self._logits()
         losses_R = torch.empty(self.labels_R.size(0), dtype=torch.float32, device="cpu")
         read = [self.labels_R, self.words_PR, self.states_PRD, self.weight_WD, self.bias_W]
@@ -201,7 +201,7 @@ class _Piece:
 
 
 def loss_and_gradient(logits_PRW: Tensor, labels_R: Tensor, smoothing: float, alpha: float) -> tuple[Tensor, Tensor]:
-    """Give the loss of one pass or two, but for the mean of the logits, and its whole gradient for the logits.
+    """Return the loss of one pass or two, but for the mean of the logits, and its whole gradient for the logits.
 
     With d = log P₁ - log P₂ and the smoothed labels q, that of the first of two is
     ½ (P₁ - q) + α/4 · (P₁ · (d - Σ P₁ d) + P₁ - P₂), and likewise for the second.
@@ -224,7 +224,7 @@ def loss_and_gradient(logits_PRW: Tensor, labels_R: Tensor, smoothing: float, al
 
 
 def sampled_from(grads_RW: Tensor, words_R: Tensor) -> Tensor:
-    """Give what is kept of these grads, each at least `SMALL`, and zero for the others.
+    """Return what is kept of these grads, each at least `SMALL`, and zero for the others.
 
     The chances of a row go round a circle in golden steps from a random start: each is as good as any, and together
     they are spread more evenly than if they had been drawn one by one.

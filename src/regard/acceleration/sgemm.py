@@ -15,7 +15,7 @@ _FEW_ROWS = 64
 
 
 def sgemm(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None, *, relu: bool = False) -> Tensor:
-    """Give xWᵀ + b for x (…, D); with `relu`, what is negative becomes zero. Nothing goes back through it.
+    """Return xWᵀ + b for x (…, D); with `relu`, what is negative becomes zero. Nothing goes back through it.
 
     >>> x, weight = torch.randn(100, 8), torch.randn(5, 8)
     >>> torch.allclose(sgemm(x, weight), x @ weight.T, atol=1e-5)
@@ -31,7 +31,7 @@ def sgemm(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None, *, relu: b
 
 
 def gated_sgemm(x: Tensor, weight_XD: Tensor, gate: Tensor) -> Tensor:
-    """Give xWᵀ where the gate (…, X) is positive, and zero elsewhere: what goes back through a ReLU."""
+    """Return xWᵀ where the gate (…, X) is positive, and zero elsewhere: what goes back through a ReLU."""
     if by_kernel(x, weight_XD) and can_compute(gate) and gate.is_contiguous() and has_memory(gate):
         y = _result(x, weight_XD)
         assert gate.shape == y.shape, "a gate for each result"
@@ -42,7 +42,7 @@ def gated_sgemm(x: Tensor, weight_XD: Tensor, gate: Tensor) -> Tensor:
 
 
 def gated_in_place(y: Tensor, gate: Tensor) -> Tensor:
-    """Give y where the gate is positive, and zero elsewhere, in the place of y."""
+    """Return y where the gate is positive, and zero elsewhere, in the place of y."""
     if has_memory(y):
         torch.ops.aten.threshold_backward.grad_input(y, gate, 0, grad_input=y)
         return y
@@ -50,7 +50,7 @@ def gated_in_place(y: Tensor, gate: Tensor) -> Tensor:
 
 
 def sgemm_into(x_RD: Tensor, weight_XD: Tensor, to_RX: Tensor, *, add: bool = False) -> None:
-    """Put xWᵀ where it is wanted, or add it to what is there."""
+    """Write xWᵀ to a place, or add it to what is there."""
     if by_kernel(x_RD, weight_XD) and can_compute(to_RX) and to_RX.is_contiguous():
         assert to_RX.shape == (x_RD.size(0), weight_XD.size(0)), "a place for each result"
         _multiply(x_RD, weight_XD, to_RX, add=add)
@@ -61,7 +61,7 @@ def sgemm_into(x_RD: Tensor, weight_XD: Tensor, to_RX: Tensor, *, add: bool = Fa
 
 
 def sgemm_and_sums(x_RD: Tensor, weight_XD: Tensor) -> tuple[Tensor, Tensor]:
-    """Give xWᵀ, and the sum of each row of x: where rows are columns in memory, they are read once for both."""
+    """Return xWᵀ, and the sum of each row of x: where rows are columns in memory, they are read once for both."""
     if not (by_kernel(x_RD, weight_XD) and x_RD.stride(0) == 1):
         return sgemm(x_RD, weight_XD), x_RD.sum(1)
     y_RX, sums_R = _result(x_RD, weight_XD), x_RD.new_empty(x_RD.size(0))
@@ -70,7 +70,7 @@ def sgemm_and_sums(x_RD: Tensor, weight_XD: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def by_kernel(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> bool:
-    """Say whether a product of these is for the kernel; what is wrong with shapes is for torch to say."""
+    """Whether a product of these is for the kernel; what is wrong with shapes is for torch to say."""
     tensors = [x, weight_XD, *([] if bias_X is None else [bias_X])]
     return (
         can_compute(*tensors)
@@ -88,7 +88,7 @@ def by_kernel(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> boo
 
 
 def as_rows(x: Tensor) -> Tensor:
-    """Give x (…, D) as rows."""
+    """Return x (…, D) as rows."""
     return x.reshape(math.prod(x.shape[:-1]), x.size(-1))
 
 

@@ -24,7 +24,7 @@ MAX_LENGTH = 64
 
 
 def is_short(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, causal: bool, allowed: Tensor | None) -> bool:
-    """Say whether the kernel is there and takes these: floats on a CPU, masked alike for all queries and heads."""
+    """Whether the kernel is there and takes these: floats on a CPU, masked alike for all queries and heads."""
     T, S = query_BHTK.size(2), key_BGSK.size(2)
     return (
         max(T, S) <= MAX_LENGTH
@@ -35,7 +35,7 @@ def is_short(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, causal: b
 
 
 def are_short(query_1HTK: Tensor, key_1GSK: Tensor, value_1GSV: Tensor, causal: bool, sequences: SameSequence) -> bool:
-    """Say whether the kernel is there and takes these: floats on a CPU, of short sequences behind one another."""
+    """Whether the kernel is there and takes these: floats on a CPU, of short sequences behind one another."""
     return (
         max(sequences.queries.max_seqlen, sequences.keys.max_seqlen) <= MAX_LENGTH
         and (sequences.queries is sequences.keys or not causal)
@@ -68,7 +68,7 @@ def short_attention(
     allowed: Tensor | SameSequence | None,
     scale: float,
 ) -> Tensor:
-    """Give the output BHTV of softmax(QKᵀ·scale + M)V, where `is_short` or `are_short` says that it can."""
+    """Return the output BHTV of softmax(QKᵀ·scale + M)V, where `is_short` or `are_short` says that it can."""
     output: Tensor = _Short.apply(query_BHTK, key_BGSK, value_BGSV, causal, allowed, scale)  # type: ignore[no-untyped-call]
     return output
 
@@ -114,7 +114,7 @@ class _Short(torch.autograd.Function):
 
 
 def _like_projections(B: int, H: int, T: int, X: int) -> Tensor:
-    """Make room with the heads of a position side by side, as the projections before and after have them."""
+    """Return an empty tensor with the heads of a position side by side, as the projections have them."""
     return torch.empty(B, T, H, X, dtype=torch.float32, device="cpu").transpose(1, 2)
 
 
@@ -151,7 +151,7 @@ def _gradients_by_formula(
     allowed_BS: Tensor | None,
     grad_BHTV: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Give the gradients by torch: of gradients that no kernel could read, or with gradients of their own."""
+    """Return the gradients by torch: of gradients that no kernel could read, or with gradients of their own."""
     H, G, T, S = query_BHTK.size(1), key_BGSK.size(1), query_BHTK.size(2), key_BGSK.size(2)
     key_BHSK, value_BHSV = repeat_heads(key_BGSK, H), repeat_heads(value_BGSV, H)
     hidden = torch.zeros(T, S, dtype=torch.bool) if allowed_BS is None else ~allowed_BS

@@ -20,7 +20,7 @@ class ShortlistProjection:
         self._chosen: list[PackedBytes] = []
 
     def admit(self, words: Sequence[Words]) -> None:
-        """Let sentences in that may use these words, behind those that are there."""
+        """Admit sentences that may use these words, behind those that are there."""
         self._words = [*self._words, *words]
         if isinstance(self._output, NativeByteLinear):
             self._chosen = [*self._chosen, *(self._output.chosen(some) for some in words)]
@@ -32,7 +32,7 @@ class ShortlistProjection:
             self._chosen = [self._chosen[place] for place in places]
 
     def __call__(self, x_RD: Tensor, places: slice) -> Tensor:
-        """Give the logits (R, W) of the states of all rows of these sentences."""
+        """Return the logits (R, W) of the states of all rows of these sentences."""
         words, chosen = self._words[places], self._chosen[places]
         logits_RW = torch.full((x_RD.size(0), self._W), -torch.inf, dtype=x_RD.dtype)
         N = x_RD.size(0) // max(1, len(words))

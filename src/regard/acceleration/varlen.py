@@ -113,7 +113,7 @@ class VarlenTokens:
             yield
 
     def mask(self, other: "VarlenTokens | None" = None) -> Mask:
-        """Let each attend to its own sequence, or to the sequence of the other batch."""
+        """Mask in which each attends to its own sequence, or to the sequence of the other batch."""
         return SameSequence(self._sequences, self._sequences if other is None else other._sequences)
 
 

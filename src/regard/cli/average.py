@@ -15,7 +15,7 @@ def average(
 ) -> None:
     """Write the mean of models of one shape: better than each of them, and no slower."""
     from regard.errors import InputError
-    from regard.training.averaging import chosen_snapshots, judged_values, write_average
+    from regard.training.averaging import chosen_snapshots, validation_values, write_average
 
     if output.exists():
         raise InputError(f"{output} already exists; choose a new name, so that nothing is overwritten")
@@ -23,7 +23,7 @@ def average(
         if len(models) != 1 or (last is not None and best is not None):
             raise InputError("--last and --best take one run, and one of the two")
         run = models[0]
-        models = chosen_snapshots(run, best or last or 0, None if best is None else judged_values(run))
+        models = chosen_snapshots(run, best or last or 0, None if best is None else validation_values(run))
     else:
         run = models[0]
     write_average(models, output, tokenizers_of=run, half=half)

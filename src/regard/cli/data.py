@@ -10,7 +10,7 @@ app = typer.Typer(help="Corpora by name, with their licences.", no_args_is_help=
 
 @app.command("list")
 def list_corpora() -> None:
-    """Say which corpora there are."""
+    """Return which corpora there are."""
     from regard.data.catalog import CATALOGUE
 
     for corpus in CATALOGUE:

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 if TYPE_CHECKING:
-    from regard.training.callbacks import Listener, StepReport
-    from regard.training.validation import Judgement
+    from regard.training.callbacks import Callback, StepReport
+    from regard.training.validation import ValidationResult
 
 
 @contextmanager
-def display() -> Iterator["Listener"]:
+def display() -> Iterator["Callback"]:
     """Follow a run on standard error."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
@@ -50,9 +50,9 @@ class PlainDisplay:
         """Write how far it is."""
         self.tell(f"step {report.step:,}/{total:,}  {_facts(report)}  {_left(report, total)} left")
 
-    def judged(self, step: int, judgement: "Judgement", best: bool) -> None:
+    def validated(self, step: int, result: "ValidationResult", best: bool) -> None:
         """Write what validation found."""
-        self.tell(f"step {step:,}  validation: {judgement.text}{'  best so far' if best else ''}")
+        self.tell(f"step {step:,}  validation: {result.text}{'  best so far' if best else ''}")
 
 
 class LiveDisplay:
@@ -77,9 +77,9 @@ class LiveDisplay:
         facts = f"{_facts(report)}  [bold]{_left(report, total)}[/bold] left"
         self.progress.update(self._task, completed=report.step, total=total, facts=facts, visible=True)
 
-    def judged(self, step: int, judgement: "Judgement", best: bool) -> None:
+    def validated(self, step: int, result: "ValidationResult", best: bool) -> None:
         """Write what validation found above the bar."""
-        self.tell(f"step {step:>7,}  {judgement.text}{'  ← best' if best else ''}")
+        self.tell(f"step {step:>7,}  {result.text}{'  ← best' if best else ''}")
 
 
 def _facts(report: "StepReport") -> str:

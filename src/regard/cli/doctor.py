@@ -10,7 +10,7 @@ _SUBJECT = 13  # columns
 def doctor(
     seconds: Annotated[float, typer.Option(min=0.1, max=600.0, help="How long to measure, at most.")] = 20.0,
 ) -> None:
-    """Say what training and translating would use here, measure what each choice brings, and what to do about it."""
+    """Return what training and translating would use here, measure what each choice brings, and what to do about it."""
     from regard.memory import keep_memory
 
     kept = keep_memory()

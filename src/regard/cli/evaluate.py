@@ -75,11 +75,11 @@ def evaluate(
 def _evaluate_run(directory: Path, run: Path, metric: Metric | None, beam: int | None) -> None:
     from regard.training.evaluation import evaluate_run
 
-    judgement = evaluate_run(directory, run, metric=metric and metric.value, beam=beam)
-    typer.echo(f"loss {judgement.loss:.4f} per token, perplexity {judgement.perplexity:.2f}")
-    if judgement.score is not None:
-        typer.echo(judgement.score.text)
-        typer.echo(f"signature {judgement.score.signature}")
+    result = evaluate_run(directory, run, metric=metric and metric.value, beam=beam)
+    typer.echo(f"loss {result.loss:.4f} per token, perplexity {result.perplexity:.2f}")
+    if result.score is not None:
+        typer.echo(result.score.text)
+        typer.echo(f"signature {result.score.signature}")
 
 
 def _evaluate_model(pipeline: "Pipeline", model: str, files: EvaluationSet, search: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ def explain(
     d_model: Annotated[int, typer.Option(help="The width of a sentence's embeddings.")] = 4,
     seed: Annotated[int, typer.Option(help="For the random embeddings and projections of a sentence.")] = 0,
 ) -> None:
-    """Tell self-attention step by step: symbols, shapes, numbers. Without arguments, a worked example."""
+    """Explain self-attention step by step: symbols, shapes, numbers. Without arguments, a worked example."""
     from rich.console import Console
 
     from regard.errors import InputError

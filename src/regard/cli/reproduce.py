@@ -27,8 +27,8 @@ def reproduce(
 
     found = []
     for seed in range(1, seeds + 1):
-        with display() as listener:
-            found.append(run_one(experiment, preset, seed, data=source, out=out / experiment, listener=listener))
+        with display() as callback:
+            found.append(run_one(experiment, preset, seed, data=source, out=out / experiment, callback=callback))
     command = f"regard reproduce {experiment} --preset {preset} --seeds {seeds} --from DIR"
     page = report(experiment, found, command)
     if results is not None:

@@ -58,7 +58,7 @@ def encode(tokenizer: _Tokenizer) -> None:
 
 @app.command()
 def decode(tokenizer: _Tokenizer) -> None:
-    """Put the pieces of each line of standard input together again."""
+    """Join the pieces of each line of standard input together again."""
     loaded = _load(tokenizer)
     for line in input_lines():
         output_line(loaded.decode([loaded.number(piece) for piece in line.split(" ") if piece]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from regard.training.callbacks import Listener
+    from regard.training.callbacks import Callback
 
 
 def train(
@@ -41,13 +41,13 @@ def train(
         return
     directory = Path("runs") / path.stem if out is None else out
     with display() as shown:
-        listener: Listener = shown
+        callback: Callback = shown
         if tensorboard and os.environ.get("RANK", "0") == "0":
-            from regard.training.callbacks import Several
+            from regard.training.callbacks import CallbackList
             from regard.training.tensorboard import TensorBoard
 
-            listener = Several(shown, TensorBoard(directory / "tensorboard"))
-        train_run(loaded, directory, listener=listener)
+            callback = CallbackList(shown, TensorBoard(directory / "tensorboard"))
+        train_run(loaded, directory, callback=callback)
 
 
 def run_file(run: str) -> Path:

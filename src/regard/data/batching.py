@@ -74,7 +74,7 @@ def _generator(seed: int, epoch: int, stream: int) -> np.random.Generator:
 
 
 def padded(sequences: Sequence[Sequence[int] | NDArray[Any]], pad_id: int) -> Tensor:
-    """Put sequences under each other, filled up on the right."""
+    """Return sequences as one tensor, padded on the right."""
     longest = max((len(sequence) for sequence in sequences), default=0)
     table = torch.full((len(sequences), longest), pad_id, dtype=torch.int64)
     for row, sequence in enumerate(sequences):

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from regard.configs import Config
-from regard.data.noise import ROUGHNESS, Pair, roughened
+from regard.data.noise import NOISE_VERSION, Pair, noised
 from regard.errors import DataError
 
 
@@ -28,8 +28,8 @@ class Corpus(Config):
     """Beside how many of its pairs comes a rough form of one: no capitals, no full stop, several in a line."""
 
     def pairs(self) -> Iterator[Pair]:
-        """Give the pairs in order, rough forms among them."""
-        return roughened(self.read(), self.rough)
+        """Return the pairs in order, rough forms among them."""
+        return noised(self.read(), self.rough)
 
     @abstractmethod
     def read(self) -> Iterator[Pair]:
@@ -37,11 +37,11 @@ class Corpus(Config):
 
     @abstractmethod
     def files(self) -> list[Path]:
-        """Name the files that they are read from."""
+        """Return the files that they are read from."""
 
     def made_by(self) -> str:
-        """Name what decides about the pairs beside the files and the fields: for what is read, how it is roughened."""
-        return f"roughness {ROUGHNESS}" if self.rough else ""
+        """Return what decides about the pairs beside the files and the fields: how noise is added."""
+        return f"roughness {NOISE_VERSION}" if self.rough else ""
 
 
 class ParallelFiles(Corpus):
@@ -63,7 +63,7 @@ class ParallelFiles(Corpus):
             yield source, target
 
     def files(self) -> list[Path]:
-        """Name the two files."""
+        """Return the two files."""
         return [self.source, self.target]
 
 
@@ -85,7 +85,7 @@ class TabSeparated(Corpus):
             yield cells[self.source_column - 1], cells[self.target_column - 1]
 
     def files(self) -> list[Path]:
-        """Name the file."""
+        """Return the file."""
         return [self.path]
 
 
@@ -109,7 +109,7 @@ class JsonLines(Corpus):
             yield self._field(content, self.source_field, number), self._field(content, self.target_field, number)
 
     def files(self) -> list[Path]:
-        """Name the file."""
+        """Return the file."""
         return [self.path]
 
     def _field(self, content: object, name: str, number: int) -> str:

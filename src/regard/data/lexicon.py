@@ -46,7 +46,7 @@ def learn_lexicon(pairs: Iterable[Pair], source_size: int, target_size: int, *, 
 
 
 def _links(pairs: Iterable[Pair], target_size: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """Give each way in which a target token could have come of a source token, and how frequent target tokens are.
+    """Return each way in which a target token could have come of a source token, and how frequent target tokens are.
 
     Of each link: its source token, its target token, and the number of the target token in the whole corpus.
     """

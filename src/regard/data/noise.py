@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 Pair = tuple[str, str]
 
-ROUGHNESS = 2
+NOISE_VERSION = 2
 """Changes whenever the forms do: what was encoded from other ones is encoded anew."""
 
 _ENDS = ".!?"
@@ -17,10 +17,10 @@ _SCRIPTS = (  # Unicode's blocks, the emoji more often than the others
 _RECENT = 1000  # how many pairs are remembered to be put together with others
 
 
-def roughened(pairs: Iterator[Pair], share: float) -> Iterator[Pair]:
-    """Give all pairs, and beside this share of them a rough form of one.
+def noised(pairs: Iterator[Pair], share: float) -> Iterator[Pair]:
+    """Return all pairs, and beside this share of them a rough form of one.
 
-    >>> list(roughened(iter([("Go on.", "Mach weiter.")]), 0.0))
+    >>> list(noised(iter([("Go on.", "Mach weiter.")]), 0.0))
     [('Go on.', 'Mach weiter.')]
 
     Case is taken from the source alone, for what is written should be right in any case; a missing end is missing in
@@ -34,14 +34,14 @@ def roughened(pairs: Iterator[Pair], share: float) -> Iterator[Pair]:
         if share == 0.0:
             continue
         if draw.random() < share:
-            yield _rough(pair, recent, draw)
+            yield _noisy(pair, recent, draw)
         if len(recent) < _RECENT:
             recent.append(pair)
         else:
             recent[number % _RECENT] = pair
 
 
-def _rough(pair: Pair, recent: list[Pair], draw: random.Random) -> Pair:
+def _noisy(pair: Pair, recent: list[Pair], draw: random.Random) -> Pair:
     form = draw.choices(("joined", "strange", "lower", "upper", "endless", "bare"), (8, 3, 4, 1, 4, 3))[0]
     if form == "joined":
         return _joined(pair, [draw.choice(recent or [pair]) for _ in range(draw.choice((1, 1, 1, 2, 3)))])

@@ -57,7 +57,7 @@ def split_sentences(text: str) -> list[Piece]:
 
 
 def _goes_on(sentence: str, following: str) -> bool:
-    """Say whether what looks like an end is none: an abbreviation, or a word in lower case after it."""
+    """Whether what looks like an end is none: an abbreviation, or a word in lower case after it."""
     return bool(following and following.islower()) or _ABBREVIATION.search(sentence[-10:]) is not None
 
 

@@ -77,7 +77,7 @@ def _mixed(pairs: list[Pair]) -> list[Pair]:
 
 
 def sentence_key(text: str) -> str:
-    """Give what makes a sentence the same as another: its letters, not its case, spaces or outer punctuation.
+    """Return what makes a sentence the same as another: its letters, not its case, spaces or outer punctuation.
 
     >>> sentence_key("  „Wie  geht's?“") == sentence_key("wie geht's")
     True
@@ -111,7 +111,7 @@ def _tidied(text: str) -> str:
 
 
 def _groups(pairs: list[Pair]) -> dict[str, list[int]]:
-    """Give the numbers of the pairs of each connected group, by the smallest key in it."""
+    """Return the numbers of the pairs of each connected group, by the smallest key in it."""
     parent: dict[str, str] = {}
 
     def root(key: str) -> str:

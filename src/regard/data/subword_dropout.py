@@ -71,7 +71,7 @@ class MergeTable:
         self.pairs, self.ranks, self.whole = np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy()
 
     def most_pieces(self, tokens: Numbers) -> int:
-        """Say how many pieces a cut of these tokens can have at most, and then some."""
+        """Return how many pieces a cut of these tokens can have at most, and then some."""
         return len(tokens) + int((self.letter_begins[tokens + 1] - self.letter_begins[tokens]).sum())
 
     def letters_of(self, number: int) -> list[int]:
@@ -80,7 +80,7 @@ class MergeTable:
         return self.letters[first:last].tolist()  # type: ignore[no-any-return]
 
     def merges_of(self, pieces: Sequence[int]) -> list[tuple[int, int, int]]:
-        """Give the merges that apply, first learned first: when it was learned, where it is, what it makes."""
+        """Return the merges that apply, first learned first: when it was learned, where it is, what it makes."""
         places = ((at, self.merges.get(pair)) for at, pair in enumerate(pairwise(pieces)))
         return sorted((merge[0], at, merge[1]) for at, merge in places if merge is not None)
 
@@ -124,7 +124,7 @@ def _merged(table: MergeTable, letters: Sequence[int], draws: "_Draws") -> list[
 
 
 class _Draws:
-    """How many merges are left out at each step before the one that is made: n with the chance pⁿ · (1 - p).
+    """How many merges are left out at each step before the one that is made: n with probability pⁿ · (1 - p).
 
     At a low rate it is nearly always none, so what is drawn is at how many steps that is so, and then how many are left
     out at the next: a draw for many steps.
@@ -144,11 +144,11 @@ class _Draws:
         return 1 + self._run(self._log_of_leaving)
 
     def _run(self, log_of_going_on: float) -> int:
-        """Draw how often something happens that goes on with this chance each time."""
+        """Draw how often something happens that goes on with this probability each time."""
         if log_of_going_on == 0.0:
             return _ALWAYS
-        chance = (next(self._words) % 2**64 >> 11) * 2.0**-53
-        return int(min(_ALWAYS, math.log(1.0 - chance) / log_of_going_on))
+        uniform = (next(self._words) % 2**64 >> 11) * 2.0**-53
+        return int(min(_ALWAYS, math.log(1.0 - uniform) / log_of_going_on))
 
 
 _ALWAYS = 1 << 60

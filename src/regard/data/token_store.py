@@ -83,7 +83,7 @@ def encode_corpus(corpus: Corpus, source: Tokenizer, target: Tokenizer, cache: P
 
 
 def _is_whole(path: Path) -> bool:
-    """Say whether an encoded corpus is there, and its files are as long as they say."""
+    """Whether an encoded corpus is there, and its files are as long as they say."""
     try:
         manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
         pairs, width = int(manifest["pairs"]), np.dtype(manifest["dtype"]).itemsize
@@ -114,12 +114,12 @@ def _write(corpus: Corpus, source: Tokenizer, target: Tokenizer, path: Path) -> 
 
 
 def is_empty(pair: Pair) -> bool:
-    """Say whether a side has no text."""
+    """Whether a side has no text."""
     return not (pair[0].strip() and pair[1].strip())
 
 
 def is_oversized(pair: Pair) -> bool:
-    """Say whether a side is longer than any sentence is: its tokens alone could fill the memory."""
+    """Whether a side is longer than any sentence is: its tokens alone could fill the memory."""
     return max(map(len, pair)) > LONGEST_LINE
 
 
@@ -132,7 +132,7 @@ class _Chunk:
 
 
 def _encoded(corpus: Corpus, source: Tokenizer, target: Tokenizer) -> Iterator[_Chunk]:
-    """Give one chunk after the other; the next ones are encoded meanwhile."""
+    """Return one chunk after the other; the next ones are encoded meanwhile."""
 
     def encode(pairs: list[Pair]) -> _Chunk:
         full = [pair for pair in pairs if not is_empty(pair)]

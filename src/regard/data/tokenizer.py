@@ -132,14 +132,14 @@ class Tokenizer:
         return frozenset(char for token in self.tokens.values() if token not in _BYTE_SET for char in token)
 
     def has_words(self, numbers: Sequence[int]) -> bool:
-        """Say whether there is a letter among the pieces, other than those that are spelled in bytes."""
+        """Whether there is a letter among the pieces, other than those that are spelled in bytes."""
         if self.kind == "words":
             return True
         tokens = (self.token(number) for number in numbers if number not in self._special)
         return any(token not in _BYTE_SET and any(map(str.isalpha, token)) for token in tokens)
 
     def spelled_in_bytes(self, numbers: Sequence[int]) -> list[list[int]]:
-        """Give each run of bytes: what the vocabulary has no piece for.
+        """Return each run of bytes: what the vocabulary has no piece for.
 
         >>> tokenizer = Tokenizer.train(["so it goes"], vocab_size=370)
         >>> [tokenizer.decode(run) for run in tokenizer.spelled_in_bytes(tokenizer.encode("so ☀ it 日本 goes"))]
@@ -157,21 +157,21 @@ class Tokenizer:
         return {number: token for token, number in self._backend.get_vocab().items()}
 
     def number(self, token: str) -> int:
-        """Give the number of a token."""
+        """Return the number of a token."""
         number = self._backend.token_to_id(token)
         if number is None:
             raise InputError(f"token {token!r} is not in the vocabulary of {self.vocab_size}")
         return int(number)
 
     def token(self, number: int) -> str:
-        """Give the token of a number."""
+        """Return the token of a number."""
         token = self._backend.id_to_token(number)
         if token is None:
             raise InputError(f"number {number} is not in the vocabulary of {self.vocab_size}")
         return str(token)
 
     def is_atomic(self, number: int) -> bool:
-        """Say whether a token is a special one or a byte, which nothing takes apart."""
+        """Whether a token is a special one or a byte, which nothing takes apart."""
         return number in self._special or self.token(number) in _BYTE_SET
 
     def encode(self, text: str) -> list[int]:
@@ -191,7 +191,7 @@ class Tokenizer:
         return [unknown if number in self._special else number for number in numbers]
 
     def decode(self, numbers: Sequence[int]) -> str:
-        """Put pieces together again, leaving special tokens out, and bytes that are not UTF-8."""
+        """Join pieces again, leaving special tokens out, and bytes that are not UTF-8."""
         tokens = [self.token(number) for number in numbers if number not in self._special]
         if self.kind == "words":
             return self.readable(" ".join(tokens))
@@ -203,7 +203,7 @@ class Tokenizer:
         return text.removeprefix(" ")
 
     def readable(self, text: str) -> str:
-        """Give a text as people write it: the same, but for text that is already cut, whose words are joined."""
+        """Return a text as people write it: the same, but for text that is already cut, whose words are joined."""
         return text.replace("@@ ", "").removesuffix("@@") if self.kind == "words" else text
 
     def save(self, path: Path) -> None:
@@ -312,7 +312,7 @@ def _learn(backend: Backend, texts: Iterable[str], trainer: Any) -> None:
 
 
 def _with_bytes(backend: Backend, kind: TokenizerKind, special: list[str]) -> Backend:
-    """Give the model a token for each byte, behind the special ones; the trainers have no place for them.
+    """Return the model a token for each byte, behind the special ones; the trainers have no place for them.
 
     They are part of the model and not special tokens, so that a text that spells one does not become one.
     """
@@ -333,7 +333,7 @@ def _with_bytes(backend: Backend, kind: TokenizerKind, special: list[str]) -> Ba
 
 
 def _in_one_order(scores: dict[str, float]) -> list[list[Any]]:
-    """Give pieces and their scores, likeliest first, the same for the same texts.
+    """Return pieces and their scores, likeliest first, the same for the same texts.
 
     The library goes through them in another order each time. Sums then differ in their last digits; and characters that
     it has no score for get the least one of all, one ten-thousandth, two, three above it, whichever comes first.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from regard.decoding.loop import Finished as Finished
     from regard.decoding.loop import Settled as Settled
     from regard.decoding.loop import search as search
-    from regard.decoding.scheduler import Waiting as Waiting
+    from regard.decoding.scheduler import Scheduler as Scheduler
     from regard.decoding.settings import Hypothesis as Hypothesis
     from regard.decoding.settings import Request as Request
     from regard.decoding.settings import SearchSettings as SearchSettings
@@ -27,7 +27,7 @@ _HOME = {
     "Request": "settings",
     "SearchSettings": "settings",
     "Settled": "loop",
-    "Waiting": "scheduler",
+    "Scheduler": "scheduler",
     "search": "loop",
 }
 

@@ -22,7 +22,7 @@ class Choice:
 
     @classmethod
     def nothing(cls, B: int, N: int) -> "Choice":
-        """Let no row go on. Rows that do not still name a parent and a word, for there is no row without."""
+        """Continue no row. Rows that do not still name a parent and a word, for there is no row without."""
         parents_BN = np.tile(np.arange(N), (B, 1))
         return cls(parents_BN, np.zeros((B, N), dtype=np.int64), np.full((B, N), DEAD))
 
@@ -74,7 +74,7 @@ def choose_by_beam(beams: Beams, logs_BNW: Tensor, end: int, selector: Candidate
 
 
 def _choose_the_best(beams: Beams, logs_BNW: Tensor, end: int, selector: CandidateSelector) -> Choice:
-    """Let the one row of each sentence go on with its best word, or end: a beam of one, in fewer steps."""
+    """Continue the one row of each sentence with its best word, or end it: a beam of one, in fewer steps."""
     totals_B1, at_B1 = selector.best_continuations(logs_BNW, torch.from_numpy(beams.scores_BN), 1)
     scores_B1, words_B1 = totals_B1.numpy(), at_B1.numpy()
     ends_B1 = words_B1 == end
@@ -114,7 +114,7 @@ def _choose_under_constraints(
     ended: list[tuple[float, int]] = []
     alive = [row for row in range(first, first + M) if beams.scores_BN[place, row] != DEAD]
     distances = {row: beams.distances_after(place, row, end) for row in alive}
-    # Only where nothing likely goes on are all words looked at.
+    # Only where nothing likely goes on are all words considered.
     for likely in (True, False):
         for (row, word), rank in _considered(beams, place, alive, found, logs_NW, likely=likely).items():
             left = int(distances[row][word])

@@ -62,7 +62,7 @@ class Beams:
         return self.tokens_BNT[np.arange(len(self.sentences)), :, self.lengths_B - 1]
 
     def join(self, others: "Beams") -> None:
-        """Let further sentences in, behind those that are there."""
+        """Admit further sentences, behind those that are there."""
         self.sentences = [*self.sentences, *others.sentences]
         self.lengths_B = np.concatenate([self.lengths_B, others.lengths_B])
         self.limits_B = np.concatenate([self.limits_B, others.limits_B])
@@ -92,7 +92,7 @@ class Beams:
         self.coverage_BNS[:, :, : attention_BNS.shape[2]] += attention_BNS
 
     def grow(self, parents_BN: Ints, words_BN: Ints, scores_BN: Floats) -> None:
-        """Let each row go on from one of its sentence's rows with a word."""
+        """Continue each row from one of its sentence's rows with a word."""
         B, _, room = self.tokens_BNT.shape
         if B and int(self.lengths_B.max()) == room:
             self.tokens_BNT = np.concatenate([self.tokens_BNT, np.zeros_like(self.tokens_BNT)], axis=2)
@@ -130,7 +130,7 @@ class Beams:
         return distances_W
 
     def finish(self, place: int, group: int, row: int, log_probability: float) -> None:
-        """Put what stands in a row among the finished, its end counted."""
+        """Add what stands in a row to the finished hypotheses, its end counted."""
         sentence = self.sentences[place]
         length = int(self.lengths_B[place])
         score = log_probability / (length + 1) ** self.settings.length_penalty
@@ -163,7 +163,7 @@ class Beams:
         return np.flatnonzero((best_BG == DEAD).all(1)).tolist()
 
     def _has_enough(self, place: int, finished: list[Hypothesis], best: float) -> bool:
-        """Say whether a group has as many finished hypotheses as rows, or none that could still win."""
+        """Whether a group has as many finished hypotheses as rows, or none that could still win."""
         settings = self.settings
         size = settings.rows // settings.groups
         rules = self.sentences[place].request.constraints
@@ -178,7 +178,7 @@ class Beams:
         return len(finished) >= wanted and sorted(found.score for found in finished)[-wanted] >= bound
 
     def result(self, place: int) -> list[Hypothesis]:
-        """Give the finished hypotheses of a sentence, best first; of diverse groups, the best of each come first."""
+        """Return the finished hypotheses of a sentence, best first; of diverse groups, the best of each come first."""
         if not any(self.sentences[place].finished):
             raise ModelError("a sentence came to no end: nothing that may be written has a probability")
         groups = [sorted(group, key=lambda h: -h.score) for group in self.sentences[place].finished]
@@ -189,7 +189,7 @@ class Beams:
 
 
 def _together(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
-    """Put arrays that may differ in their last size one behind the other, zeros where one of them has nothing."""
+    """Concatenate arrays that may differ in their last size, zeros where one of them has nothing."""
     size = max(one.shape[2], other.shape[2])
     wide = [x if x.shape[2] == size else np.pad(x, ((0, 0), (0, 0), (0, size - x.shape[2]))) for x in (one, other)]
     return np.concatenate(wide)

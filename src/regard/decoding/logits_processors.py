@@ -13,7 +13,7 @@ from regard.decoding.settings import Request, SearchSettings
 from regard.errors import InputError
 
 
-class Rules:
+class LogitsProcessors:
     """Bans on tokens. They are made after the model's probabilities, so that scores stay the model's own."""
 
     def __init__(self, settings: SearchSettings, end: int, never: Sequence[int]) -> None:

@@ -12,8 +12,8 @@ from torch import Tensor
 from regard.decoding.beam_step import choose_at_random, choose_by_beam
 from regard.decoding.beams import DEAD, Beams, Ints, TextOf
 from regard.decoding.candidates import CandidateSelector, TorchSelector
-from regard.decoding.logits_processors import Rules
-from regard.decoding.scheduler import Waiting
+from regard.decoding.logits_processors import LogitsProcessors
+from regard.decoding.scheduler import Scheduler
 from regard.decoding.settings import Hypothesis, SearchSettings
 from regard.errors import ModelError
 
@@ -41,16 +41,16 @@ class Decoder(Protocol):
     """What decodes. It holds B sentences of N rows; all rows are independent of one another."""
 
     def admit(self, numbers: Sequence[int]) -> Tensor:
-        """Let sentences in, behind those that are there; give the logits (B, W) of the first token of these."""
+        """Admit sentences, behind those that are there; return the logits (B, W) of the first token of these."""
 
     def step(self, tokens_BN: Tensor) -> Tensor:
         """Take the next token of each row in; give the logits (B, N, W) of the one after it."""
 
     def attention(self) -> Tensor:
-        """Give what the last step attended to in the source, (B, N, S); if it let sentences in, (B, 1, S) of these."""
+        """Return the last step's attention to the source, (B, N, S); if it admitted sentences, (B, 1, S) of these."""
 
     def reorder(self, parents_BN: Ints) -> None:
-        """Let each row go on from another row of its sentence."""
+        """Continue each row from another row of its sentence."""
 
     def keep(self, places: Sequence[int]) -> None:
         """Keep the sentences at these places; each stays where it is, or comes from behind all that are kept."""
@@ -58,7 +58,7 @@ class Decoder(Protocol):
 
 def search(
     decoder: Decoder,
-    waiting: Waiting,
+    waiting: Scheduler,
     settings: SearchSettings,
     *,
     end: int,
@@ -67,12 +67,12 @@ def search(
     selector: CandidateSelector | None = None,
     stream: bool = False,
 ) -> Iterator[Event]:
-    """Give the best hypotheses of each request as soon as they are there; with `stream`, tokens as they settle.
+    """Return the best hypotheses of each request as soon as they are there; with `stream`, tokens as they settle.
 
     `never` are tokens that may not come; with `text_of`, hypotheses that spell the same count once.
     """
     selector = TorchSelector() if selector is None else selector
-    rules = Rules(settings, end, never)
+    rules = LogitsProcessors(settings, end, never)
     beams = Beams(settings, [], text_of)
     while (coming := waiting.take(beams.sentences)) or beams.sentences:
         if waiting.closed:
@@ -97,9 +97,9 @@ def search(
 
 
 def _advance(
-    beams: Beams, logs_BNW: Tensor, decoder: Decoder, rules: Rules, end: int, selector: CandidateSelector
+    beams: Beams, logs_BNW: Tensor, decoder: Decoder, rules: LogitsProcessors, end: int, selector: CandidateSelector
 ) -> Ints:
-    """Let all rows go on by a word; give the row that each goes on from."""
+    """Continue all rows by a word; return the row that each goes on from."""
     if beams.settings.coverage_penalty:
         attention_BNS = decoder.attention().double()
         beams.cover(attention_BNS.expand(-1, beams.settings.rows, -1).numpy())
@@ -115,7 +115,7 @@ def _advance(
 
 
 def _let_go(decoder: Decoder, beams: Beams) -> Iterator[Finished]:
-    """Give the sentences that are finished; the last ones take their places."""
+    """Return the sentences that are finished; the last ones take their places."""
     done = beams.close_groups()
     if not done:
         return
@@ -127,7 +127,7 @@ def _let_go(decoder: Decoder, beams: Beams) -> Iterator[Finished]:
 
 
 def places_left(count: int, done: Sequence[int]) -> list[int]:
-    """Say which of so many sentences are kept once some have gone: the last ones come into the holes of these.
+    """Return which of so many sentences are kept once some have gone: the last ones come into the holes of these.
 
     >>> places_left(6, [1, 4])
     [0, 5, 2, 3]
@@ -141,7 +141,7 @@ def places_left(count: int, done: Sequence[int]) -> list[int]:
 
 
 def _settled(beams: Beams) -> Iterator[Settled]:
-    """Give the tokens that all hypotheses of a sentence that could still win agree on."""
+    """Return the tokens that all hypotheses of a sentence that could still win agree on."""
     for place, sentence in enumerate(beams.sentences):
         length = int(beams.lengths_B[place])
         rows = np.flatnonzero(beams.scores_BN[place] != DEAD)

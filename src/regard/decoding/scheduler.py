@@ -1,4 +1,4 @@
-"""Sentences that wait to be written. Several searches may take from the same ones, each in a thread of its own."""
+"""Sentences that wait to be written. CallbackList searches may take from the same ones, each in a thread of its own."""
 
 from collections.abc import Callable, Sequence
 from threading import Lock
@@ -10,7 +10,7 @@ from regard.decoding.settings import Request, SearchSettings
 _FEW = 16  # sentences; fewer are not worth an encoding of their own
 
 
-class Waiting:
+class Scheduler:
     """Requests in order; it is best to ask for the longest first."""
 
     def __init__(
@@ -21,7 +21,7 @@ class Waiting:
         slots: Callable[[int], int] = lambda number: 32,
         searches: int = 1,
     ) -> None:
-        """Let requests wait; `slots` says how many sentences each may be searched for with at once, itself counted.
+        """Queue requests; `slots` says how many sentences each may be searched for with at once, itself counted.
 
         Where several searches share them, none has more than its share at once.
         """
@@ -38,7 +38,7 @@ class Waiting:
         """Whether nobody waits for what is found any more."""
 
     def take(self, beside: Sequence[Sentence]) -> list[Sentence]:
-        """Give the next sentences, as many as there is room for beside these; a few at a time, or none.
+        """Return the next sentences, as many as there is room for beside these; a few at a time, or none.
 
         The source is encoded for all that come in together.
         """
@@ -57,5 +57,5 @@ class Waiting:
         return -(-count // self._searches)
 
     def close(self) -> None:
-        """Let nobody in any more, and have searches end before their next step."""
+        """Admit nothing more, and have searches end before their next step."""
         self.closed = True

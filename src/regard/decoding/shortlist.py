@@ -29,7 +29,7 @@ class Shortlist:
         self.lexicons = lexicons
 
     def words(self, source: Sequence[int], others: Iterable[int]) -> NDArray[np.int32]:
-        """Name the tokens that may come of a source and its tag, and others that must be among them, in order."""
+        """Return the tokens that may come of a source and its tag, and others that must be among them, in order."""
         lexicon = self.lexicons.get(source[0] if source else None) or self.lexicons.get(None)
         if lexicon is None:
             raise ModelError("the shortlist has nothing for the language that is asked for")

@@ -187,7 +187,7 @@ class CTranslate2:
         return found
 
     def log_probabilities(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
-        """Give log p of each token of given targets, and of their end."""
+        """Return log p of each token of given targets, and of their end."""
         found: list[list[float]] = []
         for first in range(0, len(pairs), _BATCH):
             chosen = pairs[first : first + _BATCH]

@@ -10,7 +10,7 @@ _ROWS = 2048  # that stand for sinusoids, which have no end
 
 
 def position_table(embedding: Embedding, config: TransformerConfig) -> Tensor:
-    """Give the vectors of positions 0, 1, …, zeros for a model without any."""
+    """Return the vectors of positions 0, 1, …, zeros for a model without any."""
     rows = config.max_positions if config.positions == "learned" else _ROWS
     if embedding.positions is None:
         return torch.zeros(rows, config.d_model)

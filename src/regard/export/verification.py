@@ -11,7 +11,7 @@ from regard.tasks import score
 _LOG_PROBABILITY = 1e-4
 _SAME = 0.999
 _BLEU = 0.3
-_ENOUGH = 500  # sentences, for a difference in BLEU to be more than chance
+_ENOUGH = 500  # sentences, for a difference in BLEU to be more than noise
 _RISE = 0.05  # of the negative log-likelihood of a token, where there are fewer
 
 
@@ -22,7 +22,7 @@ class OtherRuntime(Protocol):
         """Write the likeliest token again and again, up to so many, and some of them never."""
 
     def log_probabilities(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
-        """Give log p of each token of given targets, and of their end."""
+        """Return log p of each token of given targets, and of their end."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import torch
 
 from regard.acceleration.candidates import candidate_selector
-from regard.decoding import Event, Finished, Hypothesis, Request, SearchSettings, Waiting, search
+from regard.decoding import Event, Finished, Hypothesis, Request, Scheduler, SearchSettings, search
 from regard.decoding.beams import TextOf
 from regard.inference.backends import Backend, choose_backend
 from regard.kernels.bindings import one_thread_for_torch, threads_for_kernels
@@ -24,7 +24,7 @@ def decode(
     length_penalty: float = 1.0,
     budget: int = 4096,
 ) -> list[Hypothesis]:
-    """Give the best target of each source: token numbers without start and end, and its score.
+    """Return the best target of each source: token numbers without start and end, and its score.
 
     Sources come with their end. They are decoded longest first, as many together as keep beams times tokens within
     the budget; which ones are together makes no difference to any.
@@ -42,7 +42,7 @@ def decode(
 
 
 def default_limit(backend: Backend, source: Sequence[int]) -> int:
-    """Say how long a target may be, unless someone says otherwise."""
+    """Return how long a target may be, unless someone says otherwise."""
     return min(2 * len(source) + 10, backend.longest)
 
 
@@ -56,7 +56,7 @@ def decode_requests(
     text_of: TextOf | None = None,
     budget: int = 4096,
 ) -> list[list[Hypothesis]]:
-    """Give the best targets of each source, best first."""
+    """Return the best targets of each source, best first."""
     # Longest first: what is decoded side by side is then of about the same length.
     order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
     decoder = _Decoder(
@@ -76,7 +76,7 @@ def decode_requests(
 def decode_stream(
     backend: Backend, source: Sequence[int], request: Request, settings: SearchSettings, *, never: Sequence[int] = ()
 ) -> Iterator[Event]:
-    """Give what is found for a source, as it settles."""
+    """Return what is found for a source, as it settles."""
     return _Decoder(backend, [source], [request], settings, never=never).events(stream=True)
 
 
@@ -101,7 +101,7 @@ class _Decoder:
     ) -> None:
         self._backend, self._sources, self._settings, self._searches = backend, sources, settings, searches
         self._never, self._text_of = [backend.config.pad_id, backend.start, *never], text_of
-        self._waiting = Waiting(
+        self._waiting = Scheduler(
             requests,
             settings,
             slots=lambda number: budget // (settings.rows * max(1, len(sources[number]))),
@@ -116,7 +116,7 @@ class _Decoder:
             ]
 
     def finished(self) -> list[Finished]:
-        """Give what was found for all sources."""
+        """Return what was found for all sources."""
         if self._searches == 1:
             return self._all_of_one_search()
         # Threads of this process: most of the time is spent in kernels and in torch, where Python lets others go on.
@@ -132,7 +132,7 @@ class _Decoder:
         return [event for event in self.events() if isinstance(event, Finished)]
 
     def events(self, *, stream: bool = False) -> Iterator[Event]:
-        """Give what one search finds, as it finds it."""
+        """Return what one search finds, as it finds it."""
         backend, settings = self._backend, self._settings
         decoder = backend.new_decoder(
             self._sources, settings.rows, attention=settings.coverage_penalty > 0.0, words=self._words

@@ -106,7 +106,7 @@ class GenericDecoder:
         return self._attention
 
     def reorder(self, parents_BN: NDArray[np.int64]) -> None:
-        """Let each row go on from another row of its sentence."""
+        """Continue each row from another row of its sentence."""
         assert self._cache is not None, "there are sentences to go on with"
         first_B1 = np.arange(len(parents_BN))[:, None] * self._beams
         self._cache.reorder((first_B1 + parents_BN).ravel())

@@ -34,7 +34,7 @@ class Shard:
         return cls(int(number), int(count))
 
     def of(self, lines: int) -> range:
-        """Name the lines, counted from 0, that belong to this part."""
+        """Return the lines, counted from 0, that belong to this part."""
         return range((self.number - 1) * lines // self.count, self.number * lines // self.count)
 
 
@@ -104,7 +104,7 @@ def resumable(output: Path, job: dict[str, Any]) -> Iterator[PartialFile]:
 
 
 def _done(partial: Path, state: Path, job: dict[str, Any]) -> tuple[int, int]:
-    """Say how many lines of a job are done already, and how many bytes they have become."""
+    """Return how many lines of a job are done already, and how many bytes they have become."""
     if not state.exists() or not partial.exists():
         return 0, 0
     found = read_json(state)

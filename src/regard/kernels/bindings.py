@@ -379,14 +379,14 @@ _threads: ContextVar[int | None] = ContextVar("threads", default=None)
 
 
 def threads() -> int:
-    """Say how many threads a kernel may use: as many as torch, or as torch had."""
+    """Return how many threads a kernel may use: as many as torch, or as torch had."""
     given = _threads.get()
     return torch.get_num_threads() if given is None else given
 
 
 @contextmanager
 def one_thread_for_torch() -> Iterator[None]:
-    """Let torch and kernels compute with one thread each in this thread, and in those that are started meanwhile.
+    """Limit torch and kernels to one thread each in this thread, and in those that are started meanwhile.
 
     Those keep it: torch has one number for the process, and each thread looks at it once, when it starts.
     """
@@ -413,17 +413,17 @@ def threads_for_kernels() -> Iterator[None]:
 
 
 def readable(numbers: torch.Tensor) -> bool:
-    """Say whether kernels can read these numbers where they are."""
+    """Whether kernels can read these numbers where they are."""
     return numbers.dtype == torch.float32 and numbers.is_contiguous() and numbers.device.type == "cpu"
 
 
 def can_compute(*tensors: torch.Tensor) -> bool:
-    """Say whether there are kernels, and these tensors are floats in memory that they can read."""
+    """Whether there are kernels, and these tensors are floats in memory that they can read."""
     return not is_traced() and kernels() is not None and all(map(_in_memory, tensors))
 
 
 def is_traced() -> bool:
-    """Say whether something traces or transforms what is computed: its tensors may have no memory to point at."""
+    """Whether something traces or transforms what is computed: its tensors may have no memory to point at."""
     return bool(
         torch.compiler.is_compiling()
         or torch._C._get_tracing_state() is not None
@@ -445,7 +445,7 @@ def _in_memory(x: torch.Tensor) -> bool:
 
 
 def has_memory(x: torch.Tensor) -> bool:
-    """Say whether there is anything where a tensor says that it is; there is not for many directions in one."""
+    """Whether there is anything where a tensor says that it is; there is not for many directions in one."""
     try:
         return bool(x.data_ptr())
     except RuntimeError:

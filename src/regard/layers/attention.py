@@ -198,7 +198,7 @@ class Attended(NamedTuple):
 
 
 def head_width(d_model: int, num_heads: int, name: str, given: int | None) -> int:
-    """Give the width of one head: as given, or an even share of the model."""
+    """Return the width of one head: as given, or an even share of the model."""
     if num_heads < 1:
         raise InputError(f"num_heads is {num_heads}; at least one head is needed")
     if given is not None:

@@ -105,7 +105,7 @@ class OutputProjection(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
 
     def forward(self, states_BTD: Tensor) -> Tensor:
-        """Give the logits BTW."""
+        """Return the logits BTW."""
         return F.linear(states_BTD, self.weight, self.bias)
 
     def loss(self, states: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:

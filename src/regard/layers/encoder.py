@@ -41,7 +41,7 @@ class Encoder(nn.Module):
         self.final_norm = final_norm
 
     def forward(self, x_BSD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
-        """Give the encoder's states BSD."""
+        """Return the encoder's states BSD."""
         for layer in self.layers:
             x_BSD = layer(x_BSD, mask)
         return x_BSD if self.final_norm is None else self.final_norm(x_BSD)

@@ -32,7 +32,7 @@ class AttentionCache(Protocol):
     """What an attention module keeps between steps."""
 
     def reorder(self, rows: Rows) -> None:
-        """Let each row go on from another one, as a beam search does."""
+        """Continue each row from another one, as a beam search does."""
 
     def keep(self, rows: Rows) -> None:
         """Keep these rows, in this order."""
@@ -67,7 +67,7 @@ class KeyValueCache:
         return int(self._lengths[0]) if self._is_even() else self._lengths
 
     def append(self, new: KeyValue, counts: Rows | None = None) -> tuple[KeyValue, Mask]:
-        """Put new positions behind the old; return all there are, and which of them the new queries may attend to.
+        """Append new positions to the old; return all there are, and which of them the new queries may attend to.
 
         `counts` says how many of the new positions of each row are real; the others are padding on the right, attended
         to by none of the real ones and overwritten by what is appended next.
@@ -121,7 +121,7 @@ class KeyValueCache:
                 raise InputError(f"row {row} is said to have {count} real positions, of the {T} it was given")
 
     def reorder(self, rows: Rows) -> None:
-        """Let each row go on from another one."""
+        """Continue each row from another one."""
         self.keep(rows)
 
     def keep(self, rows: Rows) -> None:
@@ -193,7 +193,7 @@ class SourceCache:
         return self.key_value.key_BGSK.size(0)
 
     def reorder(self, rows: Rows) -> None:
-        """Let each row go on from another one of its sentence: the source is the same for both."""
+        """Continue each row from another one of its sentence: the source is the same for both."""
         if self.beams == 1:
             self.keep(rows)
 
@@ -234,7 +234,7 @@ class DecoderCache:
         self.past.check(B, T, counts)
 
     def reorder(self, rows: Rows) -> None:
-        """Let each row go on from another one of its sentence."""
+        """Continue each row from another one of its sentence."""
         for layer in self.layers:
             layer.reorder(rows)
 
@@ -261,7 +261,7 @@ class DecoderLayerCache:
         self.past, self.source = past, source
 
     def reorder(self, rows: Rows) -> None:
-        """Let each row go on from another one of its sentence."""
+        """Continue each row from another one of its sentence."""
         self.past.reorder(rows)
         if self.source is not None:
             self.source.reorder(rows)

@@ -26,11 +26,11 @@ class SinusoidalPositions(nn.Module):
         self.register_buffer("table", self._rows(length, torch.get_default_dtype()), persistent=False)
 
     def forward(self, positions: Tensor, end: int) -> Tensor:
-        """Give the rows of these positions, all of them below `end`."""
+        """Return the rows of these positions, all of them below `end`."""
         return self.rows(end)[positions]
 
     def rows(self, end: int) -> Tensor:
-        """Give the rows of all positions, `end` of them or more."""
+        """Return the rows of all positions, `end` of them or more."""
         table = self.table  # another thread may put a shorter one in its place
         if self.offset + end > table.size(0):
             longer = max(self.offset + end, 2 * table.size(0))
@@ -62,11 +62,11 @@ class LearnedPositions(nn.Module):
         nn.init.normal_(self.weight, std=d_model**-0.5)
 
     def forward(self, positions: Tensor, end: int) -> Tensor:
-        """Give the rows of these positions, all of them below `end`."""
+        """Return the rows of these positions, all of them below `end`."""
         return self.rows(end)[positions]
 
     def rows(self, end: int) -> Tensor:
-        """Give the rows of all positions, which are `end` or more."""
+        """Return the rows of all positions, which are `end` or more."""
         if end > self.max_positions:
             raise InputError(f"a sequence of {end} positions is longer than the learned table of {self.max_positions}")
         return self.weight[self.offset :]

@@ -24,7 +24,7 @@ from regard.model.config import TransformerConfig
 
 def build_embedding(config: TransformerConfig, vocab_size: int, tied_to: Embedding | None = None) -> Embedding:
     """Build the input of a stack, with another's token matrix where the two are shared."""
-    # The matrix is shared and not its module: torch.func.functional_call would not give a shared module its weight back.
+    # The matrix is shared, not its module: torch.func.functional_call does not give a shared module its weight back.
     weight = None if tied_to is None else tied_to.tokens.weight
     tokens = TokenEmbedding(vocab_size, config.d_model, scaled=config.embedding_scale, tied_to=weight)
     norm = _norm(config) if config.embedding_norm else None

@@ -96,7 +96,7 @@ class TransformerConfig(Config):
 
     @classmethod
     def preset(cls, name: str, /, **changes: Any) -> Self:
-        """Give one of the presets, tiny, small, base or big, with the changes asked for."""
+        """Return one of the presets, tiny, small, base or big, with the changes asked for."""
         if not isinstance(name, str) or name not in _PRESETS:
             raise ConfigError(f"preset {name!r} is not known; it is one of {', '.join(_PRESETS)}")
         return cls(**{**_PRESETS[name], **changes})

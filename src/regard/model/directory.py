@@ -170,7 +170,7 @@ def _check_header(path: Path, largest: int | None) -> None:
 
 
 def common_type(tensors: Mapping[str, Tensor], *, source: Origin) -> torch.dtype:
-    """Give the floating-point type that holds all of these tensors."""
+    """Return the floating-point type that holds all of these tensors."""
     for name, tensor in tensors.items():
         if tensor.dtype not in _WEIGHT_TYPES:
             raise ModelError(

@@ -110,7 +110,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
-        """Give the weights with which each target token (B, T) looks at each source token (B, S): (L, B, H, T, S).
+        """Return the weights with which each target token (B, T) looks at each source token (B, S): (L, B, H, T, S).
 
         >>> import torch
         >>> from regard import Transformer, TransformerConfig
@@ -144,12 +144,12 @@ class Transformer(nn.Module):
         return decoder.start_cache(*self._checked(memory), beams=beams)
 
     def logits(self, states: Tensor) -> Tensor:
-        """Give the logits (B, T, W) over the vocabulary for the states of the last stack."""
+        """Return the logits (B, T, W) over the vocabulary for the states of the last stack."""
         logits: Tensor = self.output(states)
         return logits
 
     def forward(self, source: Tensor | None = None, target: Tensor | None = None) -> Tensor:
-        """Give the logits: of the target where there are two stacks, of the one sequence where there is one."""
+        """Return the logits: of the target where there are two stacks, of the one sequence where there is one."""
         kind = self.config.kind
         if kind == "encoder-decoder":
             if source is None or target is None:
@@ -164,7 +164,7 @@ class Transformer(nn.Module):
         return self.logits(self.encode(tokens).states_BSD if kind == "encoder-only" else self.decode(tokens))
 
     def describe(self) -> str:
-        """Give the fourth note's tables for this model: every symbol, its meaning, its shape and its parameters."""
+        """Return the fourth note's tables for this model: every symbol, its meaning, its shape and its parameters."""
         return describe(self.config, dict(self.named_parameters()))
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -130,7 +130,7 @@ def fused_attention(
 
 
 def open_empty_rows(combined: Tensor) -> tuple[Tensor, Tensor]:
-    """Let queries that may attend to nothing attend to everything; also return which they are, to zero their output.
+    """Open the rows of queries that may attend to nothing; also return which they are, to zero their output.
 
     The CPU kernels give such a query zeros by themselves; other devices' kernels do not promise to.
     """
@@ -282,11 +282,13 @@ class _TwiceDifferentiable(torch.autograd.Function):
         if not torch.is_grad_enabled():
             return grad_BHTV, *(None,) * 6
         # Each as a tensor of its own: where one is computed from another, gradients would be counted twice.
-        query, key, value, bias = (None if x is None else x.view_as(x) for x in ctx.saved_tensors)
+        inputs: list[Any] = [None if x is None else x.view_as(x) for x in ctx.saved_tensors]
+        query, key, value, bias = inputs
         output_BHTV, _ = reference_attention(query, key, value, ctx.mask, bias, scale=ctx.scale)
-        wanted = [x for x, needed in zip((query, key, value, bias), ctx.needs_input_grad[1:5], strict=True) if needed]
+        needed = ctx.needs_input_grad[1:5]
+        wanted = [x for x, is_needed in zip(inputs, needed, strict=True) if is_needed]
         found = iter(torch.autograd.grad(output_BHTV, wanted, grad_BHTV.to(output_BHTV.dtype), create_graph=True))
-        return None, *(next(found) if needed else None for needed in ctx.needs_input_grad[1:5]), None, None
+        return None, *(next(found) if is_needed else None for is_needed in needed), None, None
 
 
 def _is_transformed() -> bool:

@@ -17,7 +17,7 @@ from regard.errors import InputError
 
 
 def causal_mask(T: int, S: int | None = None, *, device: torch.device | None = None) -> Tensor:
-    """Let query t see keys up to its own position: the left-to-right mask of the fourth note, of shape (T, S).
+    """Causal mask of shape (T, S): query t attends to keys up to its own position.
 
     With S > T the queries are the last T of the S positions, as when decoding with a cache.
 
@@ -44,7 +44,7 @@ def padding_mask(tokens: Tensor, pad_id: int) -> Tensor:
 
 
 def bidirectional_mask(T: int, S: int | None = None, *, device: torch.device | None = None) -> Tensor:
-    """Let every query see every key: the fourth note's mask of zeros, of shape (T, S)."""
+    """Mask in which every query attends to every key, of shape (T, S)."""
     return torch.ones(T, T if S is None else S, dtype=torch.bool, device=device)
 
 
@@ -79,7 +79,7 @@ class Causal(Mask):
     offset_B: Tensor | None = None
 
     def dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
-        """Give (T, S), or (B, 1, T, S) where rows stand at different positions."""
+        """Return (T, S), or (B, 1, T, S) where rows stand at different positions."""
         if self.offset_B is None:
             return torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T)
         t_T1 = torch.arange(T, device=device)[:, None]
@@ -99,7 +99,7 @@ class KeyLengths(Mask):
     lengths_B: Tensor
 
     def dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
-        """Give (B, 1, 1, S): the same for all heads and queries, so none of them pays for it."""
+        """Return (B, 1, 1, S): the same for all heads and queries, so none of them pays for it."""
         return torch.arange(S, device=device) < self.lengths_B[:, None, None, None]
 
     def check(self, BHTS: tuple[int, ...], device: torch.device) -> None:
@@ -114,7 +114,7 @@ class Given(Mask):
     allowed: Tensor
 
     def dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
-        """Give the tensor itself."""
+        """Return the tensor itself."""
         return self.allowed
 
 

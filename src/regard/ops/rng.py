@@ -1,4 +1,4 @@
-"""What chance decides in training: random words that are a pure function of keys.
+"""Random numbers of training: random words that are a pure function of keys.
 
 While a training step runs inside `keyed_dropout`, each row has a key: what is dropped from an example does not
 depend on its neighbours, on the number of processes, or on what was drawn before.
@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.errors import InputError
 
 GOLDEN = 0x9E3779B9
-"""The golden part of a circle of 2³²: steps of this size spread more evenly than chance would."""
+"""The golden part of a circle of 2³²: steps of this size spread more evenly than random ones."""
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def keyed_dropout(keys_B: Tensor) -> Iterator[None]:
 
 
 def has_keys() -> bool:
-    """Say whether this runs inside `keyed_dropout`."""
+    """Whether this runs inside `keyed_dropout`."""
     return _KEYS.get() is not None
 
 
@@ -70,7 +70,7 @@ def keys_by_position(rows_R: Tensor, positions_R: Tensor) -> Iterator[None]:
 
 
 def stream_starts(x: Tensor, per_word: int = 8) -> Tensor:
-    """Give the number from which the random words of each row of x are counted; without keys there is one for all.
+    """Return the number from which the random words of each row of x are counted; without keys there is one for all.
 
     A word decides about so many elements.
     """
@@ -82,7 +82,7 @@ def stream_starts(x: Tensor, per_word: int = 8) -> Tensor:
 
 
 def row_words(x_RD: Tensor) -> Tensor:
-    """Give one random word for each row of x."""
+    """Return one random word for each row of x."""
     starts_R = stream_starts(x_RD, per_word=max(1, x_RD.size(-1)))
     if starts_R.size(0) != x_RD.size(0):
         starts_R = starts_R + torch.arange(x_RD.size(0), device=x_RD.device) * _GOLDEN
@@ -90,7 +90,7 @@ def row_words(x_RD: Tensor) -> Tensor:
 
 
 def random_words(starts_R: Tensor, count: int) -> Tensor:
-    """Give the first words of each row."""
+    """Return the first words of each row."""
     numbers = torch.arange(1, count + 1, device=starts_R.device)
     return mixed(starts_R[:, None] + numbers * _GOLDEN)
 

@@ -10,5 +10,5 @@ def names() -> list[str]:
 
 
 def path_of(name: str) -> Path:
-    """Give the file of a recipe."""
+    """Return the file of a recipe."""
     return Path(str(files(__name__) / f"{name}.toml"))

@@ -50,8 +50,8 @@ def score(
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
-    judge = BLEU(tokenize="none", force=True) if tokenized else BLEU()
-    computed = judge if metric == "bleu" else CHRF()
+    bleu = BLEU(tokenize="none", force=True) if tokenized else BLEU()
+    computed = bleu if metric == "bleu" else CHRF()
     try:
         result = computed.corpus_score(list(texts), [list(references)], n_bootstrap=max(bootstrap, 1))
     except TypeError:  # its mean of draws fails where some of them have nothing in common with the references

@@ -27,7 +27,7 @@ class Translation:
     cut: bool = False
     """Whether a sentence ends because it had no more room, and not because the model ended it."""
     alignment: list[tuple[int, int]] | None = None
-    """For each target token the source token that it looked at most, as (source, target), where asked for."""
+    """For each target token the source token that it attends to most, as (source, target), where asked for."""
     source_tokens: list[str] | None = None
     """What the source numbers of the alignment count."""
     untranslated: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ def _shortened(tokens: list[str], shown: int = 4) -> str:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class RequestedWords:
     """What is wanted of each translation beside its being good, in words."""
 
     require: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ def _loses_words(source: str, translation: str, target: Tokenizer) -> bool:
 
 
 def on_one_line(text: str) -> str:
-    """Put spaces for line breaks: a text of one line becomes one line."""
+    """Replace line breaks by spaces: a text of one line becomes one line."""
     return text.translate(_BREAKS)
 
 
@@ -124,7 +124,7 @@ def put_together(pieces: list[Piece], parts: list[list[Part]], source: Tokenizer
 def _ranked(
     pieces: list[Piece], parts: list[list[Part]], rank: int, source: Tokenizer, target: Tokenizer
 ) -> Translation:
-    """Put the translations of this rank together; a piece that has not so many gives its last."""
+    """Join the translations of this rank; a piece that has not so many gives its last."""
     text, score, length, cut = "", 0.0, 0, False
     tokens: list[str] = []
     source_tokens: list[str] = []

@@ -32,7 +32,7 @@ def average(paths: Sequence[Path]) -> SavedModel:
 
 
 def chosen_snapshots(run: Path, count: int, values: Mapping[int, float] | None = None) -> list[Path]:
-    """Give the last snapshots of a run in the order of their steps, or the best by the values that steps have."""
+    """Return the last snapshots of a run in the order of their steps, or the best by the values that steps have."""
     found = {step_of(path): path for path in step_directories(run / SNAPSHOTS)}
     if not found:
         raise ModelError(f"{run / SNAPSHOTS} holds no snapshots; a run takes one at each validation")
@@ -49,8 +49,8 @@ def chosen_snapshots(run: Path, count: int, values: Mapping[int, float] | None =
     return [found[step] for step in steps[-count:]]
 
 
-def judged_values(run: Path) -> dict[int, float]:
-    """Give what each validation of a run found: the higher, the better."""
+def validation_values(run: Path) -> dict[int, float]:
+    """Return what each validation of a run found: the higher, the better."""
     return {line["step"]: validation_value(line) for line in read_metrics(run / METRICS) if is_validation(line)}
 
 

@@ -1,4 +1,4 @@
-"""What training says while it runs: to people through a listener, to programs in `metrics.jsonl`."""
+"""What training says while it runs: to people through a callback, to programs in `metrics.jsonl`."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from regard.files import check_is_file, replaced_file, writing
-from regard.training.validation import Judgement
+from regard.training.validation import ValidationResult
 
 METRICS = "metrics.jsonl"
 _KINDS = ("steps", "validation", "final")
@@ -31,7 +31,7 @@ class StepReport:
     """How many of these steps were left out because they were not finite."""
 
 
-class Listener(Protocol):
+class Callback(Protocol):
     """Whoever follows a run."""
 
     def tell(self, text: str) -> None:
@@ -40,43 +40,43 @@ class Listener(Protocol):
     def stepped(self, report: StepReport, total: int) -> None:
         """Hear of some steps, of so many in all."""
 
-    def judged(self, step: int, judgement: Judgement, best: bool) -> None:
+    def validated(self, step: int, result: ValidationResult, best: bool) -> None:
         """Hear of a validation."""
 
 
-class Silent:
+class NoCallback:
     """Listens to nothing."""
 
     def tell(self, text: str) -> None:
-        """Let it pass."""
+        """Do nothing."""
 
     def stepped(self, report: StepReport, total: int) -> None:
-        """Let it pass."""
+        """Do nothing."""
 
-    def judged(self, step: int, judgement: Judgement, best: bool) -> None:
-        """Let it pass."""
+    def validated(self, step: int, result: ValidationResult, best: bool) -> None:
+        """Do nothing."""
 
 
-class Several:
-    """Passes on what it hears to several listeners."""
+class CallbackList:
+    """Passes on what it hears to several callbacks."""
 
-    def __init__(self, *listeners: Listener) -> None:
-        self._listeners = listeners
+    def __init__(self, *callbacks: Callback) -> None:
+        self._callbacks = callbacks
 
     def tell(self, text: str) -> None:
         """Pass a sentence on."""
-        for listener in self._listeners:
-            listener.tell(text)
+        for callback in self._callbacks:
+            callback.tell(text)
 
     def stepped(self, report: StepReport, total: int) -> None:
         """Pass steps on."""
-        for listener in self._listeners:
-            listener.stepped(report, total)
+        for callback in self._callbacks:
+            callback.stepped(report, total)
 
-    def judged(self, step: int, judgement: Judgement, best: bool) -> None:
+    def validated(self, step: int, result: ValidationResult, best: bool) -> None:
         """Pass a validation on."""
-        for listener in self._listeners:
-            listener.judged(step, judgement, best)
+        for callback in self._callbacks:
+            callback.validated(step, result, best)
 
 
 class Metrics:
@@ -97,23 +97,23 @@ class Metrics:
         """Write a report of steps."""
         self._write({"kind": "steps", **asdict(report)})
 
-    def judged(self, step: int, judgement: Judgement) -> None:
+    def validated(self, step: int, result: ValidationResult) -> None:
         """Write a validation."""
-        self._write({"kind": "validation", "step": step, **_numbers(judgement)})
+        self._write({"kind": "validation", "step": step, **_numbers(result)})
 
-    def ended(self, step: int, weights: str, judgement: Judgement) -> None:
+    def ended(self, step: int, weights: str, result: ValidationResult) -> None:
         """Write the validation of the model that the run ends with, and what its weights are."""
-        self._write({"kind": "final", "step": step, "weights": weights, **_numbers(judgement)})
+        self._write({"kind": "final", "step": step, "weights": weights, **_numbers(result)})
 
     def _write(self, content: dict[str, Any]) -> None:
         with writing(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(content) + "\n")
 
 
-def _numbers(judgement: Judgement) -> dict[str, Any]:
-    if judgement.score is None:
-        return {"loss": judgement.loss}
-    return {"loss": judgement.loss, "score": judgement.score.value, "signature": judgement.score.signature}
+def _numbers(result: ValidationResult) -> dict[str, Any]:
+    if result.score is None:
+        return {"loss": result.loss}
+    return {"loss": result.loss, "score": result.score.value, "signature": result.score.signature}
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -131,10 +131,10 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def is_validation(line: dict[str, Any]) -> bool:
-    """Say whether a line is a validation's."""
+    """Whether a line is a validation's."""
     return bool(line["kind"] == "validation")
 
 
 def validation_value(line: dict[str, Any]) -> float:
-    """Give the number of a validation that decides: the higher, the better."""
+    """Return the number of a validation that decides: the higher, the better."""
     return float(line["score"] if "score" in line else -line["loss"])

@@ -50,7 +50,7 @@ def step_directories(parent: Path) -> list[Path]:
 
 
 def step_name(step: int) -> str:
-    """Name the directory of a step, so that names sort as steps do."""
+    """Return the name of the directory of a step, so that names sort as steps do."""
     return f"step-{step:07d}"
 
 
@@ -100,7 +100,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def newest_whole(parent: Path, tell: Callable[[str], None]) -> Checkpoint | None:
-    """Give the newest checkpoint that is whole; say which ones are passed over, and why."""
+    """Return the newest checkpoint that is whole; say which ones are passed over, and why."""
     directories = step_directories(parent)
     for path in reversed(directories):
         try:
@@ -160,7 +160,7 @@ def _part_number(name: str) -> tuple[str, int]:
 
 
 def _joined(pieces: list[Tensors]) -> Tensors:
-    """Put the parts of many processes together: each holds some rows of every tensor, in the order of the processes.
+    """Join the parts of many processes: each holds some rows of every tensor, in the order of the processes.
 
     What is not shared out by rows (a single number) is the same in all of them.
     """

@@ -8,7 +8,7 @@ import torch
 
 
 def cpu_name() -> str:
-    """Name the processor."""
+    """Return the name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -18,7 +18,7 @@ def cpu_name() -> str:
 
 
 def environment(*, precision: str, processes: int, sharded: bool, device: torch.device) -> dict[str, Any]:
-    """Name all that bit-identical results depend on beside the run itself."""
+    """Return all that bit-identical results depend on beside the run itself."""
     return {
         "torch": str(torch.__version__),
         "cpu": cpu_name(),
@@ -35,7 +35,7 @@ def _device_name(device: torch.device) -> str:
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Say in what a run goes on otherwise than it began."""
+    """Return in what a run goes on otherwise than it began."""
     return [
         f"{key} was {before.get(key)}, is {now.get(key)}"
         for key in sorted({*before, *now})

@@ -1,4 +1,4 @@
-"""A model of a run, judged on data of the run's kind."""
+"""A model of a run, validated on data of the run's kind."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from regard.tasks.metrics import MetricName
 from regard.training.preparation import encoded_examples, longest_readable, tokenizers
 from regard.training.recipe import Run, Validation
 from regard.training.run_lock import RUN_FILE
-from regard.training.validation import Judge, Judgement
+from regard.training.validation import ValidationResult, Validator
 
 
 def read_run(directory: Path) -> Run:
@@ -30,10 +30,12 @@ def read_run(directory: Path) -> Run:
         raise ModelError(f"{directory / RUN_FILE}: {error}") from None
 
 
-def evaluate_run(model: Path, run_directory: Path, *, metric: str | None = None, beam: int | None = None) -> Judgement:
-    """Judge a model directory on the run's validation data."""
+def evaluate_run(
+    model: Path, run_directory: Path, *, metric: str | None = None, beam: int | None = None
+) -> ValidationResult:
+    """Validator a model directory on the run's validation data."""
     changes = {key: value for key, value in (("metric", metric), ("beam", beam)) if value is not None}
-    return _judge(run_directory, None, changes).judge(Transformer.load(model))
+    return _validator(run_directory, None, changes).validate(Transformer.load(model))
 
 
 def score_run(
@@ -45,11 +47,11 @@ def score_run(
     corpora: tuple[Corpus, ...] | None = None,
 ) -> dict[str, Score]:
     """Score what a model writes by several metrics, on the run's validation data or on other corpora."""
-    judge = _judge(run_directory, corpora, {"metric": metrics[0], "beam": beam})
-    return judge.scores(Transformer.load(model), metrics)
+    validator = _validator(run_directory, corpora, {"metric": metrics[0], "beam": beam})
+    return validator.scores(Transformer.load(model), metrics)
 
 
-def _judge(run_directory: Path, corpora: tuple[Corpus, ...] | None, changes: dict[str, Any]) -> Judge:
+def _validator(run_directory: Path, corpora: tuple[Corpus, ...] | None, changes: dict[str, Any]) -> Validator:
     run = read_run(run_directory)
     if not (run_directory / TOKENIZER).exists():
         raise ModelError(f"{run_directory / TOKENIZER} is missing; a run writes it when it starts")
@@ -60,4 +62,4 @@ def _judge(run_directory: Path, corpora: tuple[Corpus, ...] | None, changes: dic
     limit = longest_readable(run.model_config_for(source.vocab_size, target.vocab_size))
     examples, _ = encoded_examples(corpora, source, target, run.data, limit)
     settings = Validation(**{**run.validation.model_dump(), **changes})
-    return Judge(settings, examples, corpora, target, budget=run.training.batch_tokens)
+    return Validator(settings, examples, corpora, target, budget=run.training.batch_tokens)

@@ -49,7 +49,7 @@ class Batch:
         return Batch(source_BS, target_BT, labels_BT, examples_B, self.tokens)
 
     def share(self, rank: int, processes: int) -> "Batch":
-        """Give the rows of one of several processes, padded as all of them are."""
+        """Return the rows of one of several processes, padded as all of them are."""
         if processes == 1:
             return self
         labels = self.labels_BT[rank::processes]
@@ -119,24 +119,24 @@ class Examples:
         return np.arange(len(self._lengths)) if self._fitting is None else np.flatnonzero(self._fitting)
 
     def plan(self, *, budget: int, seed: int, epoch: int) -> list[Indices]:
-        """Give the batches of an epoch, by the numbers of their examples."""
+        """Return the batches of an epoch, by the numbers of their examples."""
         drawn = draw_examples([len(corpus) for corpus in self._corpora], self._weights, seed=seed, epoch=epoch)
         if self._fitting is not None:
             drawn = drawn[self._fitting[drawn]]
         return plan_batches(drawn, self._lengths, budget=budget, seed=seed, epoch=epoch)
 
     def pair(self, example: int) -> tuple[list[int], list[int]]:
-        """Give one example: the source with its tag and its end, and the bare target."""
+        """Return one example: the source with its tag and its end, and the bare target."""
         corpus, tag, row = self._located(example)
         before = [] if tag is None else [tag]
         return [*before, *corpus.source[row].tolist(), self._source_end], corpus.target[row].tolist()
 
     def in_order(self, budget: int) -> list[Indices]:
-        """Give batches of all examples, like lengths together: for validation, where order does not matter."""
+        """Return batches of all examples, like lengths together: for validation, where order does not matter."""
         return plan_batches(self.numbers, self._lengths, budget=budget, seed=0, epoch=0)
 
     def batch(self, examples: Indices, *, epoch: int = 0, cuts: "Cuts | None" = None) -> Batch:
-        """Put examples side by side, their words cut anew where there is subword dropout."""
+        """Collate examples, their words cut anew where there is subword dropout."""
         sources, targets = [], []
         for example in examples.tolist():
             source, target = self.pair(example)
@@ -203,7 +203,7 @@ class StepLoader:
         return len(self._plan(epoch))
 
     def steps_from(self, position: Position) -> Iterator[tuple[Position, list[Batch]]]:
-        """Give the batches of each step to the end of the epoch, with the position after it."""
+        """Return the batches of each step to the end of the epoch, with the position after it."""
         plan = self._plan(position.epoch)
         steps = _Steps(self._examples, plan[position.step :], position.epoch, self._cuts)
         # A generator of its own: the loader draws a seed for its workers, and must not draw it from training's.

@@ -58,7 +58,7 @@ EXPERIMENTS = {
 
 
 def experiment_of(name: str) -> Experiment:
-    """Give an experiment by its name."""
+    """Return an experiment by its name."""
     if name not in EXPERIMENTS:
         raise InputError(f"{name!r} is not known; what can be reproduced: {', '.join(EXPERIMENTS)}")
     return EXPERIMENTS[name]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from regard.training.checkpoints import Tensors
-from regard.training.validation import Judgement
+from regard.training.validation import ValidationResult
 
 
 @dataclass(frozen=True)
@@ -14,22 +14,24 @@ class FinalModel:
     origin: str
     """In words, what the weights are: the mean of 3 snapshots, of steps 5, 10, 14."""
     weights: Tensors
-    judgement: Judgement | None = None
+    result: ValidationResult | None = None
 
     @property
     def text(self) -> str:
         """Where it comes from, and how it validates."""
-        return self.origin if self.judgement is None else f"{self.origin}: {self.judgement.text}"
+        return self.origin if self.result is None else f"{self.origin}: {self.result.text}"
 
 
-def better_of(one: FinalModel, other: FinalModel, judge: Callable[[Tensors], Judgement]) -> tuple[FinalModel, str]:
+def better_of(
+    one: FinalModel, other: FinalModel, validate: Callable[[Tensors], ValidationResult]
+) -> tuple[FinalModel, str]:
     """Validate two models; return the better one, of equals the one with the lower loss, and how they compare."""
-    first = judge(one.weights)
-    one = replace(one, judgement=first)
+    first = validate(one.weights)
+    one = replace(one, result=first)
     if all(tensor.equal(other.weights[name]) for name, tensor in one.weights.items()):
         return one, ""
-    second = judge(other.weights)
-    other = replace(other, judgement=second)
+    second = validate(other.weights)
+    other = replace(other, result=second)
     if (second.value(), -second.loss) > (first.value(), -first.loss):
         one, other = other, one
     return one, f"; chosen over {other.text}"

@@ -17,7 +17,7 @@ from regard.training.preparation import prepare
 from regard.training.processes import Processes
 from regard.training.recipe import Run
 from regard.training.schedule import total_steps
-from regard.training.train_step import Learner
+from regard.training.train_step import TrainStep
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Forecast:
     tokens_per_second: float
 
     def text(self) -> str:
-        """Say it in lines."""
+        """Return the forecast as lines of text."""
         hours = self.seconds_per_step * self.steps / 3600
         return "\n".join(
             [
@@ -52,18 +52,18 @@ def forecast(run: Run) -> Forecast:
     training = run.training
     if training.threads is not None:
         torch.set_num_threads(training.threads)
-    learner = Learner(run, prepared.model, Processes(resolve_device(training.device)), losses_of(training))
+    train_step = TrainStep(run, prepared.model, Processes(resolve_device(training.device)), losses_of(training))
     loader = StepLoader(prepared.train, budget=training.batch_tokens, accumulate=1, seed=training.seed)
     batches = [batch for _, (batch,) in islice(loader.steps_from(Position()), 200)]
     batches.sort(key=_size)
     steps = total_steps(run, -(-loader.steps_in(0) // training.accumulate))
-    _timed(learner, batches[-1], steps)
+    _timed(train_step, batches[-1], steps)
     middle = batches[len(batches) // 2]
-    seconds = _mean_seconds(learner, middle, steps, min(steps, training.r_drop_from - 1))
+    seconds = _mean_seconds(train_step, middle, steps, min(steps, training.r_drop_from - 1))
     tokens = sum(batch.tokens for batch in batches) / len(batches)
     per_token = seconds / middle.tokens
     return Forecast(
-        parameters=sum(parameter.numel() for parameter in learner.model.parameters()),
+        parameters=sum(parameter.numel() for parameter in train_step.model.parameters()),
         memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
         seconds_per_step=per_token * tokens * training.accumulate,
         steps=steps,
@@ -75,14 +75,14 @@ def _size(batch: Batch) -> int:
     return batch.source_BS.numel() + batch.target_BT.numel()
 
 
-def _mean_seconds(learner: Learner, batch: Batch, steps: int, of_one_pass: int) -> float:
-    """Give the mean of all steps, of which the first so many make one pass where the last may make two."""
-    last = _timed(learner, batch, steps)
-    return last if of_one_pass == 0 else last + (_timed(learner, batch, of_one_pass) - last) * of_one_pass / steps
+def _mean_seconds(train_step: TrainStep, batch: Batch, steps: int, of_one_pass: int) -> float:
+    """Return the mean of all steps, of which the first so many make one pass where the last may make two."""
+    last = _timed(train_step, batch, steps)
+    return last if of_one_pass == 0 else last + (_timed(train_step, batch, of_one_pass) - last) * of_one_pass / steps
 
 
-def _timed(learner: Learner, batch: Batch, number: int) -> float:
+def _timed(train_step: TrainStep, batch: Batch, number: int) -> float:
     began = time.perf_counter()
-    learner.gradients(number, [batch])
-    learner.step(1e-5, number)
+    train_step.gradients(number, [batch])
+    train_step.step(1e-5, number)
     return time.perf_counter() - began

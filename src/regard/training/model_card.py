@@ -33,7 +33,7 @@ def _card(out: Path, run: Run, model: FinalModel) -> str:
         lines += ["", "## Training", ""]
         lines.append(f"{last['step']:,} steps, {last['epoch']:.1f} epochs, {last['seconds'] / 60:.1f} minutes.")
     lines += ["", f"Its weights are {model.origin}."]
-    if (found := model.judgement) is not None:
+    if (found := model.result) is not None:
         score = found.score
         scored = "" if score is None else f", {run.validation.metric} {score.value:.2f} (`{score.signature}`)"
         lines.append(f"On the validation data it has a loss of {found.loss:.4f} per token{scored}.")

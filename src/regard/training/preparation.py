@@ -47,12 +47,12 @@ def prepare(run: Run, out: Path, tell: Tell) -> Prepared:
 
 
 def longest_readable(model: TransformerConfig) -> Limit | None:
-    """Say how long a sequence a model can read, where there is an end to it."""
+    """Return how long a sequence a model can read, where there is an end to it."""
     return Limit("model.max_positions", model.max_positions) if model.positions == "learned" else None
 
 
 def tokenizers(run: Run, out: Path, tell: Tell) -> tuple[Tokenizer, Tokenizer]:
-    """Give the tokenizers of both sides: the run's directory's, the run file's, or newly trained ones."""
+    """Return the tokenizers of both sides: the run's directory's, the run file's, or newly trained ones."""
     settings = run.tokenizer
     if (out / TOKENIZER).exists():
         source, target = load_tokenizers(out)

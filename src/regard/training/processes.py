@@ -52,7 +52,7 @@ class Processes:
         return [float(number) for number in tensor]
 
     def from_first(self, value: Any) -> Any:
-        """Give everyone what the first process has: a string, a number, a truth."""
+        """Return everyone what the first process has: a string, a number, a truth."""
         if self.count == 1:
             return value
         box = [value]
@@ -60,7 +60,7 @@ class Processes:
         return box[0]
 
     def gathered(self, value: Any) -> list[Any]:
-        """Give everyone what each process has, in the order of the processes."""
+        """Return everyone what each process has, in the order of the processes."""
         if self.count == 1:
             return [value]
         everyone: list[Any] = [None] * self.count
@@ -68,7 +68,7 @@ class Processes:
         return everyone
 
     def lost(self, error: RuntimeError) -> bool:
-        """Say whether an error is that of a connection to another process, rather than of a computation."""
+        """Whether an error is that of a connection to another process, rather than of a computation."""
         return isinstance(error, dist.DistError) or any(name in str(error).lower() for name in ("gloo", "nccl"))
 
     def leave(self) -> None:

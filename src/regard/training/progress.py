@@ -31,7 +31,7 @@ class Progress:
         return self.ranked[0] if self.scores else None
 
     def content(self) -> dict[str, Any]:
-        """Give it as JSON holds it."""
+        """Return it as JSON holds it."""
         return asdict(self)
 
     @classmethod
@@ -64,7 +64,7 @@ class Recent:
         self._tokens += tokens
 
     def report(self, step: int, epoch: float, seconds: float) -> StepReport:
-        """Tell of the steps since the last time, and forget them."""
+        """Return a report of the steps since the last one, and start anew."""
         loss = sum(self._losses) / len(self._losses) if self._losses else float("nan")
         speed = self._tokens / (time.perf_counter() - self._began)
         report = StepReport(step, epoch, loss, self._rate, self._norm, speed, seconds, self._skipped)

@@ -34,7 +34,7 @@ class Data(Config):
 
     train: Annotated[tuple[AnyCorpus, ...], Field(min_length=1)]
     valid: tuple[AnyCorpus, ...] = ()
-    """What the model is judged by while it trains; choices are made on this, never on a test set."""
+    """What the model is validated by while it trains; choices are made on this, never on a test set."""
     max_length: Size = 256
     """Pairs with a side of more tokens than this, its end and tag counted, are left out of training and counted."""
     cache: Path | None = None
@@ -139,7 +139,7 @@ class Training(Config):
 
 
 class Validation(Config):
-    """How the model is judged, and when."""
+    """How the model is validated, and when."""
 
     every: Size | None = None
     """In steps; at the end of each epoch unless given."""
@@ -225,7 +225,7 @@ class Run(Config):
         return cls.model_validate(content).with_paths_from(base)
 
     def with_paths_from(self, base: Path) -> Self:
-        """Give the same run with relative paths taken from a directory."""
+        """Return the same run with relative paths taken from a directory."""
         data = self.data.model_copy(
             update={
                 "train": tuple(_anchored(corpus, base) for corpus in self.data.train),
@@ -252,7 +252,7 @@ class Run(Config):
         if self.validation.patience is not None and not self.data.valid:
             raise InputError("validation.patience is set, but data.valid names nothing to validate on")
         if self.averaging.kind == "best" and not self.data.valid:
-            raise InputError("averaging.kind is 'best', but data.valid names nothing to judge by")
+            raise InputError("averaging.kind is 'best', but data.valid names nothing to validate on")
         steps = self.training.steps
         if steps is not None and self.schedule.cooldown > steps:
             raise InputError(f"schedule.cooldown is {self.schedule.cooldown}, more than the run's {steps} steps")

@@ -18,7 +18,7 @@ from regard.files import read_json, replaced_file
 from regard.memory import allocator
 from regard.model import Transformer
 from regard.tasks import Score
-from regard.training.callbacks import METRICS, Listener, read_metrics
+from regard.training.callbacks import METRICS, Callback, read_metrics
 from regard.training.environment import cpu_name
 from regard.training.evaluation import score_run
 from regard.training.experiments import experiment_of
@@ -47,7 +47,7 @@ class Result:
     """The validation BLEU of the model that was tested."""
 
 
-def reproduce(name: str, preset: str, seed: int, *, data: Path | None, out: Path, listener: Listener) -> Result:
+def reproduce(name: str, preset: str, seed: int, *, data: Path | None, out: Path, callback: Callback) -> Result:
     """Train one seed of an experiment and score it; what is done already is read, so tests are scored once."""
     experiment = experiment_of(name)
     if preset not in experiment.presets:
@@ -60,9 +60,9 @@ def reproduce(name: str, preset: str, seed: int, *, data: Path | None, out: Path
     experiment.prepare(corpus)
     text = recipes.path_of(experiment.presets[preset]).read_text(encoding="utf-8")
     run = Run.from_toml(text, changes=[f"training.seed={seed}"], base=corpus.resolve())
-    train(run, directory, listener=listener)
+    train(run, directory, callback=callback)
     began = time.perf_counter()
-    scored = _scored(directory, experiment.tests(corpus), experiment.beam, listener)
+    scored = _scored(directory, experiment.tests(corpus), experiment.beam, callback)
     decoding = time.perf_counter() - began
     validation = score_run(directory, directory, metrics=("bleu",), beam=experiment.beam)["bleu"]
     steps = [line for line in read_metrics(directory / METRICS) if line["kind"] == "steps"]
@@ -83,11 +83,11 @@ def reproduce(name: str, preset: str, seed: int, *, data: Path | None, out: Path
     return result
 
 
-def _scored(directory: Path, tests: dict[str, Corpus], beam: int, listener: Listener) -> dict[str, dict[str, Score]]:
+def _scored(directory: Path, tests: dict[str, Corpus], beam: int, callback: Callback) -> dict[str, dict[str, Score]]:
     scored = {}
     for part, corpus in tests.items():
         scored[part] = score_run(directory, directory, corpora=(corpus,), metrics=("bleu", "chrf"), beam=beam)
-        listener.tell(f"{part}: {', '.join(score.text for score in scored[part].values())}")
+        callback.tell(f"{part}: {', '.join(score.text for score in scored[part].values())}")
     return scored
 
 

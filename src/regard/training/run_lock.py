@@ -173,7 +173,7 @@ def _placeless(corpus: dict[str, Any]) -> dict[str, Any]:
 
 
 def _difference(before: Any, now: Any, path: str = "") -> str | None:
-    """Name the first key whose value is another."""
+    """Return the first key whose value is another, with both values."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in sorted({*before, *now}):
             if found := _difference(before.get(key), now.get(key), f"{path}.{key}" if path else key):

@@ -13,7 +13,7 @@ from regard.kernels.bindings import kernels
 from regard.memory import allocator
 from regard.model import Transformer
 from regard.ops import applied_rate
-from regard.training.callbacks import Listener, Silent
+from regard.training.callbacks import Callback, NoCallback
 from regard.training.environment import cpu_name
 from regard.training.losses import Loss
 from regard.training.model_card import write_card
@@ -32,7 +32,7 @@ def train(
     *,
     loss: Loss | None = None,
     build: Build = Transformer,
-    listener: Listener | None = None,
+    callback: Callback | None = None,
 ) -> Path:
     """Train the model of a run, or of a run file, in a directory; give the directory, which is then a model.
 
@@ -53,22 +53,22 @@ def train(
     `Transformer` itself. A signal stops training with a `StoppedError`.
     """
     run = run if isinstance(run, Run) else Run.load(Path(run))
-    listener = Silent() if listener is None else listener
+    callback = NoCallback() if callback is None else callback
     directory = Path(out)
     if run.training.threads is not None:
         torch.set_num_threads(run.training.threads)
     processes = Processes(resolve_device(run.training.device))
-    listener = listener if processes.first else Silent()
+    callback = callback if processes.first else NoCallback()
     try:
-        with stop_on_signals() as stop, _run_directory(directory, run, processes, listener):
-            trainer = _prepared_trainer(run, directory, processes, listener, loss, build)
+        with stop_on_signals() as stop, _run_directory(directory, run, processes, callback):
+            trainer = _prepared_trainer(run, directory, processes, callback, loss, build)
             stop.after_step = True
             if not trainer.train(stop):
                 raise StoppedError(stop.signal or 15, trainer.step)
             model = trainer.finish()
             if model is not None:
                 write_card(directory, run, model)
-                listener.tell(f"{directory}: trained, {trainer.step:,} steps")
+                callback.tell(f"{directory}: trained, {trainer.step:,} steps")
             processes.wait()
     except RuntimeError as error:
         if processes.count == 1 or not processes.lost(error):
@@ -82,28 +82,28 @@ def train(
 
 
 @contextmanager
-def _run_directory(out: Path, run: Run, processes: Processes, listener: Listener) -> Iterator[None]:
+def _run_directory(out: Path, run: Run, processes: Processes, callback: Callback) -> Iterator[None]:
     """Have the directory of the run, which the first process has for all."""
     if processes.first:
-        with locked(out, listener.tell), claimed(out, run):
+        with locked(out, callback.tell), claimed(out, run):
             yield
     else:
         yield
 
 
 def _prepared_trainer(
-    run: Run, out: Path, processes: Processes, listener: Listener, loss: Loss | None, build: Build
+    run: Run, out: Path, processes: Processes, callback: Callback, loss: Loss | None, build: Build
 ) -> Trainer:
-    listener.tell(_used(run, processes))
+    callback.tell(_used(run, processes))
     for line in _rounded_rates(run):
-        listener.tell(line)
+        callback.tell(line)
     if processes.first:
-        prepared = prepare(run, out, listener.tell)
+        prepared = prepare(run, out, callback.tell)
     processes.wait()
     if not processes.first:  # by now the tokenizers and the encoded corpora are there to be read
-        prepared = prepare(run, out, listener.tell)
-    trainer = Trainer(run, out, prepared, processes, listener, loss=loss, build=build)
-    listener.tell(f"model: {trainer.parameters:,} parameters; writing to {out}")
+        prepared = prepare(run, out, callback.tell)
+    trainer = Trainer(run, out, prepared, processes, callback, loss=loss, build=build)
+    callback.tell(f"model: {trainer.parameters:,} parameters; writing to {out}")
     trainer.resume()
     return trainer
 

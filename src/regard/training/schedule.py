@@ -7,7 +7,7 @@ from regard.training.recipe import Run, Schedule
 
 
 def learning_rate(schedule: Schedule, step: int, *, d_model: int, total: int) -> float:
-    """Give the rate of a step, counted from 1.
+    """Return the rate of a step, counted from 1.
 
     The paper's is d_model^-½ · min(step^-½, step · warmup^-3/2): up in a line for `warmup` steps, then down with the
     inverse square root. `total` is the step where cosine and linear reach their floor.

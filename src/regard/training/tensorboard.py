@@ -6,11 +6,11 @@ from typing import Any
 
 from regard.errors import InputError
 from regard.training.callbacks import StepReport
-from regard.training.validation import Judgement
+from regard.training.validation import ValidationResult
 
 
 class TensorBoard:
-    """A listener that writes event files into a directory."""
+    """A callback that writes event files into a directory."""
 
     def __init__(self, directory: Path) -> None:
         try:
@@ -34,9 +34,9 @@ class TensorBoard:
         for name in ("loss", "learning_rate", "gradient_norm", "tokens_per_second"):
             self._writer.add_scalar(f"training/{name}", getattr(report, name), report.step)
 
-    def judged(self, step: int, judgement: Judgement, best: bool) -> None:
+    def validated(self, step: int, result: ValidationResult, best: bool) -> None:
         """Write what validation found."""
-        self._writer.add_scalar("validation/loss", judgement.loss, step)
-        if judgement.score is not None:
-            self._writer.add_scalar("validation/score", judgement.score.value, step)
+        self._writer.add_scalar("validation/loss", result.loss, step)
+        if result.score is not None:
+            self._writer.add_scalar("validation/score", result.score.value, step)
         self._writer.flush()

@@ -26,7 +26,7 @@ Build = Callable[[TransformerConfig], Transformer]
 """Makes the model of a config; `Transformer` itself, unless a changed model is trained."""
 
 
-class Learner:
+class TrainStep:
     """Takes gradients and steps; its state is named tensors."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Learner:
         self.running = {name: p.detach().clone() for name, p in self.model.named_parameters()} if self._decay else None
 
     def gradients(self, step: int, batches: list[Batch]) -> tuple[float, float]:
-        """Put the gradients of a step's loss in place; give the loss per token of the whole step, and its norm.
+        """Compute the gradients of a step's loss; return the loss per token of the whole step, and its norm.
 
         Sums over all batches and processes are divided by all target tokens, so that how a step is cut up does not
         matter.
@@ -109,7 +109,7 @@ class Learner:
                     _local(self.running[name]).lerp_(_local(parameter), 1.0 - decay)
 
     def tensors(self) -> dict[str, Tensors]:
-        """Give the state by kind: this process's part of it."""
+        """Return the state by kind: this process's part of it."""
         moments = {
             f"{name}/{key}": _local(value)
             for parameter, name in self._names.items()
@@ -133,7 +133,7 @@ class Learner:
             raise ModelError(f"{origin} does not fit the model of this run: {error}") from None
 
     def whole_weights(self, *, running: bool = False) -> Tensors:
-        """Give the weights, or their running average, in full: all processes ask for them together."""
+        """Return the weights, or their running average, in full: all processes ask for them together."""
         chosen = self.running if running and self.running is not None else dict(self.model.named_parameters())
         return {name: _whole(tensor.detach()) for name, tensor in chosen.items()}
 
@@ -198,7 +198,7 @@ class Learner:
 
 
 def _dropout_rates(model: Transformer) -> list[tuple[nn.Module, str, float]]:
-    """Give every layer that drops something, and the name and the value of its rate."""
+    """Return every layer that drops something, and the name and the value of its rate."""
     found: list[tuple[nn.Module, str, float]] = []
     for layer in model.modules():
         if isinstance(layer, Dropout):

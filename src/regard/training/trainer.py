@@ -1,4 +1,4 @@
-"""The loop: step, judge, save, and go on exactly where it stopped."""
+"""The loop: step, validate, save, and go on exactly where it stopped."""
 
 import math
 import shutil
@@ -21,7 +21,7 @@ from regard.model.directory import (
     write_model_directory,
 )
 from regard.training.averaging import average, chosen_snapshots
-from regard.training.callbacks import Listener, Metrics
+from regard.training.callbacks import Callback, Metrics
 from regard.training.checkpoints import (
     Checkpoint,
     Tensors,
@@ -46,8 +46,8 @@ from regard.training.progress import Progress, Recent
 from regard.training.recipe import Run
 from regard.training.schedule import learning_rate, total_steps
 from regard.training.signals import Stop
-from regard.training.train_step import Build, Learner
-from regard.training.validation import Judge, Judgement
+from regard.training.train_step import Build, TrainStep
+from regard.training.validation import ValidationResult, Validator
 
 _BAD_STEPS = 10  # in a row, before training gives up
 
@@ -61,19 +61,19 @@ class Trainer:
         out: Path,
         prepared: Prepared,
         processes: Processes,
-        listener: Listener,
+        callback: Callback,
         *,
         loss: Loss | None = None,
         build: Build = Transformer,
     ) -> None:
         self._run, self._out, self._prepared, self._processes = run, out, prepared, processes
-        self._listener, self._metrics = listener, Metrics(out)
+        self._callback, self._metrics = callback, Metrics(out)
         self._progress = Progress()
         training = run.training
         loss_at = losses_of(training) if loss is None else lambda step: loss
         self._build = build
-        self._learner = Learner(run, prepared.model, processes, loss_at, build)
-        self._modules = self._learner.foreign_modules
+        self._train_step = TrainStep(run, prepared.model, processes, loss_at, build)
+        self._modules = self._train_step.foreign_modules
         cuts = Cuts.of(prepared.source, prepared.target, training.subword_dropout, seed=training.seed)
         self._loader = StepLoader(
             prepared.train,
@@ -88,19 +88,19 @@ class Trainer:
         self._environment = environment(
             precision=training.precision,
             processes=processes.count,
-            sharded=self._learner.sharded,
+            sharded=self._train_step.sharded,
             device=processes.device,
         )
-        self._judge: Judge | None = None
-        self._judgement: Judgement | None = None
+        self._validator: Validator | None = None
+        self._result: ValidationResult | None = None
         if prepared.valid is not None and processes.first:
-            self._judge = Judge(
+            self._validator = Validator(
                 run.validation, prepared.valid, run.data.valid, prepared.target, budget=training.batch_tokens
             )
             # A plain copy: what validates is the model as it is read, not as kernels compute it.
-            self._judged_model = build(prepared.model).to(processes.device)
+            self._validated_model = build(prepared.model).to(processes.device)
             if run.validation.metric != "loss":
-                listener.tell(f"validation decodes with the {choose_backend(self._judged_model).name}")
+                callback.tell(f"validation decodes with the {choose_backend(self._validated_model).name}")
         self._recent = Recent()
 
     @property
@@ -111,19 +111,19 @@ class Trainer:
     @property
     def parameters(self) -> int:
         """How many parameters the model has."""
-        return sum(parameter.numel() for parameter in self._learner.model.parameters())
+        return sum(parameter.numel() for parameter in self._train_step.model.parameters())
 
     def resume(self) -> None:
         """Go on from the newest whole checkpoint, if there is one."""
-        found = newest_whole(self._out / CHECKPOINTS, self._listener.tell)
+        found = newest_whole(self._out / CHECKPOINTS, self._callback.tell)
         if found is not None:
             self._go_on_from(found)
         elif (beginning := self._run.training.start_from) is not None:
             _, weights, modules = read_model_directory(beginning)
             check_build(beginning, modules, None if self._build is Transformer else self._build)
             load_tensors(self._build(self._prepared.model), weights, source=beginning)  # all of them, and no others
-            self._learner.load({"weights": weights, "running": weights, "moments": {}}, beginning)
-            self._listener.tell(f"starting from the weights of {beginning}")
+            self._train_step.load({"weights": weights, "running": weights, "moments": {}}, beginning)
+            self._callback.tell(f"starting from the weights of {beginning}")
         steps = self._processes.gathered(self.step)
         if len(set(steps)) > 1:
             raise ConfigError(f"processes would go on from steps {steps}; {self._out} must be one directory for all")
@@ -138,11 +138,11 @@ class Trainer:
             raise ConfigError(
                 f"{self._out} was trained on other data, or with other tokenizers, than the run names now"
             )
-        self._learner.load(found.tensors, found.path)
+        self._train_step.load(found.tensors, found.path)
         self._progress = Progress.of(found.state["progress"])
-        self._listener.tell(f"resumed at step {self.step:,} of {self.total:,}")
+        self._callback.tell(f"resumed at step {self.step:,} of {self.total:,}")
         if changed := differences(found.state["environment"], self._environment):
-            self._listener.tell(f"results may differ in the last bits from a run without a pause: {'; '.join(changed)}")
+            self._callback.tell(f"results may differ in the last bits from a run without a pause: {'; '.join(changed)}")
 
     def train(self, stop: Stop) -> bool:
         """Train until the run's end, and say whether it was reached: a signal ends it sooner."""
@@ -170,20 +170,20 @@ class Trainer:
         It is the average that the run asks for, unless the last weights validate better.
         """
         if bad := self._progress.bad_steps:
-            self._listener.tell(f"left out at the end, for their losses or gradients were not finite: {bad} steps")
-        last = FinalModel(f"the last ones, of step {self.step:,}", self._learner.whole_weights())
-        running = self._learner.whole_weights(running=True) if self._run.averaging.kind == "running" else None
+            self._callback.tell(f"left out at the end, for their losses or gradients were not finite: {bad} steps")
+        last = FinalModel(f"the last ones, of step {self.step:,}", self._train_step.whole_weights())
+        running = self._train_step.whole_weights(running=True) if self._run.averaging.kind == "running" else None
         if not self._processes.first:
             return None
         model, comparison = self._average(running) or last, ""
-        if self._judge is not None:
+        if self._validator is not None:
             # The one that was validated last comes first.
             pair = (model, last) if running is not None else (last, model)
-            model, comparison = better_of(*pair, self._judged)
+            model, comparison = better_of(*pair, self._validated)
         self._write(model)
-        self._listener.tell(f"the model's weights are {model.text}{comparison}")
-        if model.judgement is not None:
-            self._metrics.ended(self.step, model.origin, model.judgement)
+        self._callback.tell(f"the model's weights are {model.text}{comparison}")
+        if model.result is not None:
+            self._metrics.ended(self.step, model.origin, model.result)
         return model
 
     def _average(self, running: Tensors | None) -> FinalModel | None:
@@ -220,10 +220,10 @@ class Trainer:
         progress = self._progress
         number = progress.step + 1
         rate = learning_rate(self._run.schedule, number, d_model=self._prepared.model.d_model, total=self.total)
-        loss, norm = self._learner.gradients(number, batches)
+        loss, norm = self._train_step.gradients(number, batches)
         good = math.isfinite(loss) and math.isfinite(norm)
         if good:
-            self._learner.step(rate, number)
+            self._train_step.step(rate, number)
         progress.step, progress.position = number, after
         progress.bad_steps = 0 if good else progress.bad_steps + 1
         progress.seconds += time.perf_counter() - began
@@ -240,10 +240,10 @@ class Trainer:
 
     def _after_step(self, *, epoch_ended: bool) -> None:
         step, every = self.step, self._run.validation.every
-        judging = self._finished() or (epoch_ended if every is None else step % every == 0)
-        if step % self._run.training.report_every == 0 or judging:
+        validating = self._finished() or (epoch_ended if every is None else step % every == 0)
+        if step % self._run.training.report_every == 0 or validating:
             self._report()
-        if judging:
+        if validating:
             self._validate()
             self._recent.start()
         if step % self._run.checkpoints.every == 0:
@@ -255,20 +255,20 @@ class Trainer:
         report = self._recent.report(self.step, position.epoch + within, self._progress.seconds)
         if self._processes.first:
             self._metrics.stepped(report)
-            self._listener.stepped(report, self.total)
+            self._callback.stepped(report, self.total)
 
     def _validate(self) -> None:
         began = time.perf_counter()
         running = self._run.averaging.kind == "running"
-        weights = self._learner.whole_weights(running=running)
+        weights = self._train_step.whole_weights(running=running)
         value = None
         if self._processes.first:
-            if self._judge is not None:
-                judgement = self._judged(weights)
-                value = judgement.value()
+            if self._validator is not None:
+                result = self._validated(weights)
+                value = result.value()
                 best = self._progress.best
-                self._metrics.judged(self.step, judgement)
-                self._listener.judged(self.step, judgement, best is None or value > self._progress.scores[best])
+                self._metrics.validated(self.step, result)
+                self._callback.validated(self.step, result, best is None or value > self._progress.scores[best])
             path = self._out / SNAPSHOTS / step_name(self.step)
             shutil.rmtree(path, ignore_errors=True)
             write_model_directory(path, SavedModel(self._prepared.model, weights, self._modules))
@@ -279,15 +279,15 @@ class Trainer:
             self._prune_snapshots()
         self._progress.seconds += time.perf_counter() - began
 
-    def _judged(self, weights: Tensors) -> Judgement:
+    def _validated(self, weights: Tensors) -> ValidationResult:
         """Validate weights, unless they are those of the last validation."""
-        assert self._judge is not None, "there is validation data"
-        judged = dict(self._judged_model.named_parameters())
-        if self._judgement is None or not all(judged[name].equal(tensor) for name, tensor in weights.items()):
-            self._judged_model.to(next(iter(weights.values())).dtype)
-            load_tensors(self._judged_model, weights, source=self._out)
-            self._judgement = self._judge.judge(self._judged_model)
-        return self._judgement
+        assert self._validator is not None, "there is validation data"
+        validated = dict(self._validated_model.named_parameters())
+        if self._result is None or not all(validated[name].equal(tensor) for name, tensor in weights.items()):
+            self._validated_model.to(next(iter(weights.values())).dtype)
+            load_tensors(self._validated_model, weights, source=self._out)
+            self._result = self._validator.validate(self._validated_model)
+        return self._result
 
     def _prune_snapshots(self) -> None:
         averaging = self._run.averaging
@@ -312,10 +312,10 @@ class Trainer:
             "data": self._prepared.fingerprints,
             "environment": self._environment,
         }
-        if self._learner.sharded:
+        if self._train_step.sharded:
             self._save_parts(parent, state)
         elif self._processes.first:
-            write_checkpoint(parent, self.step, state, self._learner.tensors())
+            write_checkpoint(parent, self.step, state, self._train_step.tensors())
         self._processes.wait()
         if self._processes.first:
             prune(parent, self._run.checkpoints.keep)
@@ -323,7 +323,7 @@ class Trainer:
     def _save_parts(self, parent: Path, state: dict[str, Any]) -> None:
         """Have each process write its part into one directory, which appears when all are done."""
         processes = self._processes
-        parts = self._learner.tensors()
+        parts = self._train_step.tensors()
         if processes.first:
             with new_directory(parent / step_name(self.step)) as fresh:
                 processes.from_first(str(fresh))

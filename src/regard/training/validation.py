@@ -18,7 +18,7 @@ from regard.training.recipe import Validation
 
 
 @dataclass(frozen=True)
-class Judgement:
+class ValidationResult:
     """What validation found."""
 
     loss: float
@@ -47,7 +47,7 @@ class Judgement:
         return -math.inf if math.isnan(value) else value
 
 
-class Judge:
+class Validator:
     """Validates models on the same examples each time."""
 
     def __init__(
@@ -62,11 +62,11 @@ class Judge:
             texts = [target.readable(text) for _, text in kept]
             self._references = [texts[example] for example in examples.numbers]
 
-    def judge(self, model: Transformer) -> Judgement:
-        """Give the loss, and the score of what the model writes if the run's metric is one."""
+    def validate(self, model: Transformer) -> ValidationResult:
+        """Return the loss, and the score of what the model writes if the run's metric is one."""
         metric = self._settings.metric
         written = None if metric == "loss" else self.scores(model, (metric,))[metric]
-        return Judgement(self._loss(model.eval()), written)
+        return ValidationResult(self._loss(model.eval()), written)
 
     def scores(self, model: Transformer, metrics: Sequence[MetricName]) -> dict[str, Score]:
         """Score what the model writes by several metrics."""
@@ -75,7 +75,7 @@ class Judge:
         return {metric: score(metric, texts, self._references, tokenized=cut) for metric in metrics}
 
     def write(self, model: Transformer) -> list[str]:
-        """Give what the model writes for each source."""
+        """Return what the model writes for each source."""
         sources = [self._examples.pair(example)[0] for example in self._examples.numbers.tolist()]
         settings = self._settings
         written = decode(model, sources, beam=settings.beam, length_penalty=settings.length_penalty)

@@ -3,23 +3,23 @@
 from pathlib import Path
 
 from regard.data import TabSeparated
-from regard.data.noise import roughened
+from regard.data.noise import noised
 
 PAIRS = [(f"This is sentence number {n}.", f"Das ist Satz Nummer {n}.") for n in range(2000)]
 
 
 def test_all_pairs_stay_and_a_share_comes_beside_them() -> None:
-    found = list(roughened(iter(PAIRS), 0.2))
+    found = list(noised(iter(PAIRS), 0.2))
     assert set(PAIRS) <= set(found)
     assert 300 < len(found) - len(PAIRS) < 500
-    assert found == list(roughened(iter(PAIRS), 0.2))
-    assert list(roughened(iter(PAIRS), 0.0)) == PAIRS
+    assert found == list(noised(iter(PAIRS), 0.2))
+    assert list(noised(iter(PAIRS), 0.0)) == PAIRS
 
 
 def test_every_form_comes_and_targets_stay_right() -> None:
     smooth = dict(PAIRS)
     kinds = set()
-    for source, target in roughened(iter(PAIRS), 0.5):
+    for source, target in noised(iter(PAIRS), 0.5):
         if source in smooth:
             continue
         if source.count("This is") > 1:

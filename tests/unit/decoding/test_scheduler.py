@@ -3,7 +3,7 @@ from threading import Thread
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.decoding import Finished, Request, SearchSettings, Waiting, search
+from regard.decoding import Finished, Request, Scheduler, SearchSettings, search
 from regard.decoding.beams import Sentence
 from tests.unit.decoding.toy import END, START, Toy, run, texts
 
@@ -12,7 +12,7 @@ SETTINGS = SearchSettings(beam=2)
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.integers(1, 4))
 def test_they_come_in_order_and_never_more_than_may_be_together(slots: list[int], searches: int) -> None:
-    waiting = Waiting([Request(5)] * len(slots), SETTINGS, slots=lambda number: slots[number], searches=searches)
+    waiting = Scheduler([Request(5)] * len(slots), SETTINGS, slots=lambda number: slots[number], searches=searches)
     share = -(-len(slots) // searches)
     beside: list[Sentence] = []
     came = []
@@ -28,7 +28,7 @@ def test_they_come_in_order_and_never_more_than_may_be_together(slots: list[int]
 
 
 def test_a_few_come_at_a_time() -> None:
-    waiting = Waiting([Request(5)] * 40, SETTINGS, slots=lambda number: 16)
+    waiting = Scheduler([Request(5)] * 40, SETTINGS, slots=lambda number: 16)
     present = waiting.take([])
     assert len(present) == 16
     assert waiting.take(present) == waiting.take(present[3:]) == []
@@ -36,13 +36,13 @@ def test_a_few_come_at_a_time() -> None:
 
 
 def test_nobody_comes_in_once_it_is_closed() -> None:
-    waiting = Waiting([Request(5)] * 40, SETTINGS)
+    waiting = Scheduler([Request(5)] * 40, SETTINGS)
     waiting.close()
     assert waiting.take([]) == []
 
 
 def test_a_search_ends_when_nobody_waits_for_it_any_more() -> None:
-    waiting = Waiting([Request(50)] * 8, SETTINGS, slots=lambda number: 2)
+    waiting = Scheduler([Request(50)] * 8, SETTINGS, slots=lambda number: 2)
     events = search(Toy(range(8), SETTINGS.rows), waiting, SETTINGS, end=END, never=[START])
     next(events)
     waiting.close()
@@ -52,7 +52,7 @@ def test_a_search_ends_when_nobody_waits_for_it_any_more() -> None:
 def test_searches_that_share_find_what_one_finds() -> None:
     sentences = list(range(60))
     requests = [Request(7)] * len(sentences)
-    waiting = Waiting(requests, SETTINGS, slots=lambda number: 4, searches=3)
+    waiting = Scheduler(requests, SETTINGS, slots=lambda number: 4, searches=3)
     found: dict[int, list[list[int]]] = {}
 
     def one_of_them() -> None:

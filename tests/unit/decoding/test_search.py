@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.decoding import Constraints, Finished, Request, SearchSettings, Settled, Waiting, search
+from regard.decoding import Constraints, Finished, Request, Scheduler, SearchSettings, Settled, search
 from regard.errors import ConfigError, InputError, ModelError
 from tests.unit.decoding.toy import END, START, Toy, log_probability, logits, run, texts
 
@@ -195,7 +195,7 @@ def test_draws_follow_the_model() -> None:
 def test_tokens_are_told_as_they_settle(beam: int) -> None:
     told: dict[int, list[int]] = {}
     wanted = SearchSettings(beam=beam)
-    waiting = Waiting([Request(8)] * 9, wanted)
+    waiting = Scheduler([Request(8)] * 9, wanted)
     for event in search(Toy(range(9), beam), waiting, wanted, end=END, stream=True):
         if isinstance(event, Settled):
             told.setdefault(event.number, []).extend(event.tokens)
@@ -213,7 +213,7 @@ def test_stopping_early_takes_fewer_steps_and_loses_little() -> None:
     for early in (False, True):
         settings = SearchSettings(beam=4, early_stop=early)
         decoder = Counted(sentences, settings.rows)
-        waiting = Waiting(requests, settings, slots=lambda number: 1)
+        waiting = Scheduler(requests, settings, slots=lambda number: 1)
         events = search(decoder, waiting, settings, end=END, never=[START])
         found = [event.hypotheses[0].score for event in events if isinstance(event, Finished)]
         steps[early], scores[early] = decoder.steps, found
@@ -269,7 +269,7 @@ def test_no_two_of_the_best_spell_the_same() -> None:
 
     decoder = Toy([7], 6, 6)
     wanted = SearchSettings(beam=6, n_best=6)
-    waiting = Waiting([Request(4)], wanted)
+    waiting = Scheduler([Request(4)], wanted)
     events = list(search(decoder, waiting, wanted, end=END, never=[START], text_of=text_of))
     (found,) = [event.hypotheses for event in events if isinstance(event, Finished)]
     assert len({text_of(hypothesis.tokens) for hypothesis in found}) == len(found) == 6
@@ -294,4 +294,4 @@ def test_what_is_not_a_number_ends_the_search(beam: int) -> None:
 
     settings = SearchSettings(beam=beam)
     with pytest.raises(ModelError, match="not numbers"):
-        list(search(Broken([1], beam), Waiting([Request(5)], settings), settings, end=END))
+        list(search(Broken([1], beam), Scheduler([Request(5)], settings), settings, end=END))

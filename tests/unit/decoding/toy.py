@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.decoding import Finished, Hypothesis, Request, SearchSettings, Waiting, search
+from regard.decoding import Finished, Hypothesis, Request, Scheduler, SearchSettings, search
 
 START, END = 0, 1
 
@@ -76,12 +76,12 @@ def run(
 ) -> list[list[Hypothesis]]:
     """Search for all sentences; the start is never written."""
     decoder = Toy(sentences, settings.rows, vocabulary)
-    waiting = Waiting(requests, settings, slots=lambda number: slots)
+    waiting = Scheduler(requests, settings, slots=lambda number: slots)
     events = search(decoder, waiting, settings, end=END, never=[START])
     found = {event.number: event.hypotheses for event in events if isinstance(event, Finished)}
     return [found[number] for number in range(len(sentences))]
 
 
 def texts(found: list[Hypothesis]) -> list[list[int]]:
-    """Give the tokens of hypotheses, without their scores."""
+    """Return the tokens of hypotheses, without their scores."""
     return [hypothesis.tokens for hypothesis in found]

@@ -130,7 +130,8 @@ def test_sources_of_different_lengths_are_kept_and_admitted() -> None:
     query = torch.randn(6, 1, 8)
 
     def alone(source: Tensor, row: int) -> Tensor:
-        return layer(query[row : row + 1], source)[0]
+        output: Tensor = layer(query[row : row + 1], source)
+        return output[0]
 
     sources = [first[:1], first[:1], first[1:], first[1:], second[:, :6], second[:, :6]]
     expected = torch.stack([alone(source, row) for row, source in enumerate(sources)])

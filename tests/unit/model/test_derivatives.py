@@ -34,6 +34,13 @@ def leaves(shapes: tuple[tuple[int, ...], ...]) -> tuple[Tensor, ...]:
     return tuple(torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes)
 
 
+def output_of(*qkv: Tensor, **options: Any) -> Tensor:
+    """The output of attention without its weights."""
+    found = regard.attention(*qkv, **options)
+    output: Tensor = found[0] if isinstance(found, tuple) else found
+    return output
+
+
 @any_options
 @any_shapes
 def test_attention_has_second_derivatives(shapes: tuple[tuple[int, ...], ...], options: dict[str, Any]) -> None:
@@ -55,8 +62,7 @@ def test_double_backward_at_any_length_in_float32(length: int) -> None:
     query, key, value = (torch.randn(1, 2, length, 8, requires_grad=True) for _ in range(3))
 
     def penalty(return_weights: bool) -> tuple[Tensor, ...]:
-        output = regard.attention(query, key, value, causal=True, return_weights=return_weights)  # type: ignore[call-overload]
-        output = output[0] if return_weights else output
+        output = output_of(query, key, value, causal=True, return_weights=return_weights)
         (first,) = torch.autograd.grad(output.sin().sum(), query, create_graph=True)
         return torch.autograd.grad(first.square().sum(), (query, key, value))
 
@@ -74,10 +80,9 @@ def test_attention_has_forward_derivatives(shapes: tuple[tuple[int, ...], ...], 
     tangents = tuple(torch.randn_like(x) for x in detached)
 
     def attend(*qkv: Tensor) -> Tensor:
-        output = regard.attention(*qkv, **options)
-        return output[0] if isinstance(output, tuple) else output
+        return output_of(*qkv, **options)
 
-    _, along = jvp(attend, detached, tangents)
+    along = jvp(attend, detached, tangents)[1]
     jacobians = jacfwd(attend, argnums=(0, 1, 2))(*detached)
     expected = sum(
         torch.tensordot(jacobian, tangent, dims=4) for jacobian, tangent in zip(jacobians, tangents, strict=True)
@@ -91,8 +96,7 @@ def test_attention_has_a_hessian(options: dict[str, Any]) -> None:
     query, key, value = (x.detach() for x in leaves(SHAPES["alike"]))
 
     def summed(query: Tensor) -> Tensor:
-        output = regard.attention(query, key, value, **options)
-        return (output[0] if isinstance(output, tuple) else output).sin().sum()
+        return output_of(query, key, value, **options).sin().sum()
 
     found = hessian(summed)(query)
     expected = torch.autograd.functional.hessian(summed, query)
@@ -164,7 +168,7 @@ def test_a_model_has_forward_derivatives(changes: dict[str, Any], training: bool
     model = small_model(changes, training)
     loss, parameters = loss_of(model, *batch()), parameters_of(model)
     tangents = {name: torch.randn_like(parameter) for name, parameter in parameters.items()}
-    value, along = jvp(loss, (parameters,), (tangents,))
+    value, along = jvp(loss, (parameters,), (tangents,))[:2]
     gradients = grad(loss)(parameters)
     torch.testing.assert_close(along, sum((gradients[name] * tangents[name]).sum() for name in parameters))
     for name, parameter in model.named_parameters():
@@ -203,7 +207,7 @@ def test_a_model_has_double_backward(changes: dict[str, Any], training: bool) ->
     second = torch.autograd.grad(penalty, parameters)
     plain = parameters_of(model)
     tangents = {name: 2 * gradient.detach() for name, gradient in zip(plain, first, strict=True)}
-    _, expected = jvp(grad(loss), (plain,), (tangents,))
+    expected = jvp(grad(loss), (plain,), (tangents,))[1]
     torch.testing.assert_close(list(second), list(expected.values()))
 
 
@@ -236,8 +240,7 @@ def test_gradients_come_for_many_directions_at_once(options: dict[str, Any], cre
     query, key, value = (x.detach() for x in leaves(SHAPES["alike"]))
 
     def attend(query: Tensor) -> Tensor:
-        output = regard.attention(query, key, value, **options)
-        return output[0] if isinstance(output, tuple) else output
+        return output_of(query, key, value, **options)
 
     def jacobian(vectorize: bool) -> Tensor:
         found: Tensor = torch.autograd.functional.jacobian(
@@ -269,7 +272,7 @@ def test_a_model_is_exported_whole() -> None:
 
 def test_activations_may_be_computed_again() -> None:
     model = small_model({}, training=True)
-    loss, parameters = loss_of(model, *batch()), dict(model.named_parameters())
+    loss, parameters = loss_of(model, *batch()), dict[str, Tensor](model.named_parameters())
     expected = torch.autograd.grad(loss(parameters), list(parameters.values()))
     again = checkpoint(loss, parameters, use_reentrant=False)
     torch.testing.assert_close(torch.autograd.grad(again, list(parameters.values())), expected)

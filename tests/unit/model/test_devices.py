@@ -67,7 +67,10 @@ def test_the_losses_of_an_output_projection(config: TransformerConfig, r_drop: b
         run = model.decode if config.kind == "decoder-only" else lambda x: model.encode(x).states_BSD
         states = [run(inputs[0]) for _ in range(2)]
     labels = torch.randint(0, VOCAB, (2, 4), device=META)
-    loss = model.output.r_drop_loss(*states, labels) if r_drop else model.output.loss(states[0], labels, smoothing=0.1)
+    first, second = states
+    loss = (
+        model.output.r_drop_loss(first, second, labels) if r_drop else model.output.loss(first, labels, smoothing=0.1)
+    )
     loss.backward()
     assert loss.device == META
     assert all(parameter.grad is not None for parameter in model.parameters())

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from regard.training import Run
 from regard.training.callbacks import StepReport
-from regard.training.validation import Judgement
+from regard.training.validation import ValidationResult
 
 SMALL = """
 [data]
@@ -41,12 +41,12 @@ def small_run(base: Path, *changes: str) -> Run:
 
 
 class Notes:
-    """A listener that remembers."""
+    """A callback that remembers."""
 
     def __init__(self) -> None:
         self.sentences: list[str] = []
         self.reports: list[StepReport] = []
-        self.judgements: list[tuple[int, Judgement, bool]] = []
+        self.judgements: list[tuple[int, ValidationResult, bool]] = []
 
     def tell(self, text: str) -> None:
         self.sentences.append(text)
@@ -54,5 +54,5 @@ class Notes:
     def stepped(self, report: StepReport, total: int) -> None:
         self.reports.append(report)
 
-    def judged(self, step: int, judgement: Judgement, best: bool) -> None:
-        self.judgements.append((step, judgement, best))
+    def validated(self, step: int, result: ValidationResult, best: bool) -> None:
+        self.judgements.append((step, result, best))

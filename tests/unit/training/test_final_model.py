@@ -29,7 +29,7 @@ def test_the_better_of_the_mean_and_the_last_weights_is_saved(
 ) -> None:
     notes = Notes()
     run = small_run(tmp_path, "averaging.kind=last", "averaging.count=4", "optimizer.clip=100.0", *changes)
-    out = train(run, tmp_path / "out", listener=notes)
+    out = train(run, tmp_path / "out", callback=notes)
     snapshots = step_directories(out / "snapshots")
     write_average(snapshots[-4:], tmp_path / "mean", tokenizers_of=out)
     mean, last = (evaluate_run(path, out).loss for path in (tmp_path / "mean", snapshots[-1]))

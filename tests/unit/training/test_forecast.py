@@ -5,7 +5,7 @@ import pytest
 from regard.training import forecast as forecasting
 from regard.training.examples import Batch
 from regard.training.recipe import Run
-from regard.training.train_step import Learner
+from regard.training.train_step import TrainStep
 from tests.unit.training.runs import SMALL
 
 
@@ -16,8 +16,8 @@ def test_steps_of_two_passes_count_from_where_they_begin(
     """A clock by which a pass takes a second, whatever the machine is doing; the steps are taken all the same."""
     step, seen = forecasting._timed, []
 
-    def timed(learner: Learner, batch: Batch, number: int) -> float:
-        step(learner, batch, number)
+    def timed(train_step: TrainStep, batch: Batch, number: int) -> float:
+        step(train_step, batch, number)
         seen.append(batch.tokens)
         return 2.0 if number >= begin else 1.0
 

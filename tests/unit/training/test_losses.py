@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ class Recited(Transformer):
 
     def __init__(self, logits: Iterator[torch.Tensor]) -> None:
         super().__init__(TransformerConfig.preset("tiny", vocab_size=5, d_model=4, d_ff=4))
-        self.output.forward = lambda states: states  # type: ignore[method-assign]
+        setattr(self.output, "forward", lambda states: states)  # noqa: B010
         self._logits = logits
 
     def encode(self, *args: object) -> Memory:
@@ -39,8 +40,9 @@ def test_cross_entropy_is_that_of_the_models_logits(output_bias: bool) -> None:
     labels[2, 3:] = 0
     batch = Batch(torch.randint(1, 30, (5, 4)), torch.randint(1, 30, (5, 6)), labels, torch.arange(5), 27)
     found = cross_entropy(0.1)(model, batch)
-    for softmax_gradient in ("exact", "sampled"):
-        accelerate(model, softmax_gradient=softmax_gradient)  # type: ignore[arg-type]
+    gradients: tuple[Literal["exact", "sampled"], ...] = ("exact", "sampled")
+    for softmax_gradient in gradients:
+        accelerate(model, softmax_gradient=softmax_gradient)
         torch.testing.assert_close(cross_entropy(0.1)(model, batch), found)
     unaccelerate(model)
     logits = model(batch.source_BS, batch.target_BT)

@@ -28,7 +28,7 @@ def test_lines_longer_than_learned_positions_are_left_out_and_counted(tmp_path: 
     notes = Notes()
     changes = ("model.positions=learned", "model.max_positions=40", "validation.metric=exact", "training.steps=2")
     train(
-        small_run(tmp_path, f"data.train={corpus}", f"data.valid={corpus}", *changes), tmp_path / "out", listener=notes
+        small_run(tmp_path, f"data.train={corpus}", f"data.valid={corpus}", *changes), tmp_path / "out", callback=notes
     )
     said = [line for line in notes.sentences if "longer than model.max_positions 40 left out" in line]
     assert [line.partition(":")[0] for line in said] == ["training", "validation"]

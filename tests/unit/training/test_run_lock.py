@@ -177,7 +177,7 @@ def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(fcntl, "lockf", no_locks)
     notes = Notes()
-    train(small_run(tmp_path, "training.steps=1"), tmp_path / "out", listener=notes)
+    train(small_run(tmp_path, "training.steps=1"), tmp_path / "out", callback=notes)
     assert any("out cannot be locked on this file system" in sentence for sentence in notes.sentences)
 
 

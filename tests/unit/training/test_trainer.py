@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 
 from regard import train
 from regard.errors import DivergedError
-from regard.training.averaging import chosen_snapshots, judged_values
+from regard.training.averaging import chosen_snapshots, validation_values
 from regard.training.callbacks import METRICS
 from regard.training.checkpoints import step_directories
 from tests.unit.training.runs import Notes, small_run
@@ -29,7 +29,7 @@ def test_weights_that_are_not_finite_are_no_model(tmp_path: Path) -> None:
 
 def test_last_steps_that_were_left_out_are_told(tmp_path: Path) -> None:
     notes = Notes()
-    train(small_run(tmp_path, *_MUCH, "training.steps=3"), tmp_path / "out", listener=notes)
+    train(small_run(tmp_path, *_MUCH, "training.steps=3"), tmp_path / "out", callback=notes)
     assert any("were not finite: 2 steps" in line for line in notes.sentences)
 
 
@@ -41,16 +41,16 @@ def test_which_snapshots_are_best_is_known_without_the_metrics(tmp_path: Path) -
     train(small_run(tmp_path, *changes), cut)
     one, other = (load_file(path / "model.safetensors") for path in (whole, cut))
     assert all(one[name].equal(other[name]) for name in one)
-    assert chosen_snapshots(whole, 2, judged_values(whole)) == step_directories(whole / "snapshots")[-2:]
+    assert chosen_snapshots(whole, 2, validation_values(whole)) == step_directories(whole / "snapshots")[-2:]
 
 
 def test_what_is_no_report_is_passed_over(tmp_path: Path) -> None:
     run = small_run(tmp_path)
     out = train(run, tmp_path / "out")
-    before = judged_values(out)
+    before = validation_values(out)
     with (out / METRICS).open("ab") as file:
         file.write(b'\xff\n12\n{}\n{"kind": "validation"}\n{"kind": ')
-    assert judged_values(out) == before
+    assert validation_values(out) == before
     train(run, out)
 
 

@@ -51,7 +51,7 @@ class StoppingAt(Notes):
 
 def test_a_run_ends_as_a_model_directory(tmp_path: Path) -> None:
     notes = Notes()
-    out = train(small_run(tmp_path, "validation.metric=exact"), tmp_path / "out", listener=notes)
+    out = train(small_run(tmp_path, "validation.metric=exact"), tmp_path / "out", callback=notes)
     assert {"config.json", "model.safetensors", "tokenizer.json", "generation.json", "README.md", "run.json"} <= {
         path.name for path in out.iterdir()
     }
@@ -89,7 +89,7 @@ def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path: Path, stop: int, c
     run = small_run(tmp_path, "training.report_every=1", *changes)
     train(run, tmp_path / "whole")
     with pytest.raises(StoppedError, match="the same command goes on") as stopped:
-        train(run, tmp_path / "cut", listener=StoppingAt(stop))
+        train(run, tmp_path / "cut", callback=StoppingAt(stop))
     assert stopped.value.exit_code == 143
     train(run, tmp_path / "cut")
     assert_same(tmp_path / "whole", tmp_path / "cut")
@@ -110,7 +110,7 @@ def test_two_passes_begin_at_their_step(tmp_path: Path) -> None:
     for changes in ((), ("training.r_drop=9.0", "training.r_drop_from=5")):
         notes = Notes()
         run = small_run(tmp_path, "training.steps=7", "training.report_every=1", *changes)
-        train(run, tmp_path / f"{len(changes)}", listener=notes)
+        train(run, tmp_path / f"{len(changes)}", callback=notes)
         losses.append([report.loss for report in notes.reports])
     same = [one == two for one, two in zip(*losses, strict=True)]
     assert same == [True] * 4 + [False] * 3
@@ -138,7 +138,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path) 
     content[-1] ^= 1
     damaged.write_bytes(content)
     notes = Notes()
-    train(run, tmp_path / "cut", listener=notes)
+    train(run, tmp_path / "cut", callback=notes)
     assert any("hash is another one" in sentence for sentence in notes.sentences)
     assert any("resumed at step 12 of 14" in sentence for sentence in notes.sentences)
     assert_same(tmp_path / "whole", tmp_path / "cut")
@@ -194,7 +194,7 @@ def test_steps_that_are_not_finite_are_left_out_and_ten_end_the_run(tmp_path: Pa
         return loss
 
     notes = Notes()
-    out = train(small_run(tmp_path), tmp_path / "few", loss=sometimes({3, 4, 9}), listener=notes)
+    out = train(small_run(tmp_path), tmp_path / "few", loss=sometimes({3, 4, 9}), callback=notes)
     assert sum(report.skipped for report in notes.reports) == 3
     assert all(torch.isfinite(tensor).all() for tensor in weights(out).values())
 
@@ -239,7 +239,7 @@ def test_a_disk_that_fills_while_it_is_written(tmp_path: Path, monkeypatch: pyte
 def test_patience_ends_a_run(tmp_path: Path) -> None:
     notes = Notes()
     changes = ("validation.patience=2", "validation.every=2", "schedule.peak=1e-30", "training.steps=40")
-    train(small_run(tmp_path, *changes), tmp_path / "out", listener=notes)
+    train(small_run(tmp_path, *changes), tmp_path / "out", callback=notes)
     assert [step for step, _, best in notes.judgements if best][:1] == [2]
     assert len(notes.judgements) < 10
 
@@ -295,7 +295,7 @@ def test_what_computes_less_learns_the_same(tmp_path: Path, change: str) -> None
     for name, changes in (("plain", ()), ("changed", (change,))):
         notes = Notes()
         changes = (*changes, "training.steps=40", "validation.every=40")
-        out = train(small_run(tmp_path, *changes), tmp_path / name, listener=notes)
+        out = train(small_run(tmp_path, *changes), tmp_path / name, callback=notes)
         losses.append(notes.judgements[-1][1].loss)
         assert all(tensor.dtype == torch.float32 for tensor in weights(out).values())
     assert losses[0] < 5.5
@@ -313,7 +313,7 @@ def test_a_loss_of_ones_own(tmp_path: Path) -> None:
 
     notes = Notes()
     train(
-        small_run(tmp_path, "training.steps=30", "schedule.peak=1e-2"), tmp_path / "out", loss=only_ends, listener=notes
+        small_run(tmp_path, "training.steps=30", "schedule.peak=1e-2"), tmp_path / "out", loss=only_ends, callback=notes
     )
     assert notes.reports[-1].loss < notes.reports[0].loss
 
@@ -377,7 +377,7 @@ def test_a_line_of_many_megabytes_is_left_out_and_counted(tmp_path: Path) -> Non
     notes = Notes()
     corpus = 'data.train=[{kind="parallel", source="a", target="b"}]'
     run = small_run(tmp_path, corpus, corpus.replace("train", "valid"), "training.steps=2", "validation.metric=bleu")
-    train(run, tmp_path / "out", listener=notes)
+    train(run, tmp_path / "out", callback=notes)
     assert "training: 2 pairs; 1 with a line of more than 1,000,000 characters left out" in notes.sentences
 
 
@@ -389,7 +389,7 @@ def test_a_run_may_start_from_a_trained_model(tmp_path: Path) -> None:
     changes = ['training.start_from="first"', "training.steps=1", "schedule.peak=1e-9", "schedule.warmup=0"]
     run = Run.from_toml(fewer, changes=changes, base=tmp_path)
     notes = Notes()
-    second = train(run, tmp_path / "second", listener=notes)
+    second = train(run, tmp_path / "second", callback=notes)
     assert "starting from the weights of" in " ".join(notes.sentences)
     assert (second / TOKENIZER).read_bytes() == (first / TOKENIZER).read_bytes()
     before, after = load_file(first / "model.safetensors"), load_file(second / "model.safetensors")

@@ -1,10 +1,10 @@
-"""What a judgement says."""
+"""What a result says."""
 
 import math
 
-from regard.training.validation import Judgement
+from regard.training.validation import ValidationResult
 
 
 def test_a_loss_beyond_all_numbers_has_a_perplexity() -> None:
-    assert Judgement(0.0, None).perplexity == 1.0
-    assert Judgement(1000.0, None).perplexity == math.inf
+    assert ValidationResult(0.0, None).perplexity == 1.0
+    assert ValidationResult(1000.0, None).perplexity == math.inf

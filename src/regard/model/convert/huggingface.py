@@ -190,7 +190,7 @@ def _is_sinusoidal(table: Tensor) -> bool:
 
 
 def _use_tables(model: Transformer, tables: Mapping[str, Tensor]) -> None:
-    """Put their own rounding of the sinusoids in place of ours, so that outputs agree to the last digit."""
+    """Use their own rounding of the sinusoids in place of ours, so that outputs agree to the last digit."""
     for side, table in tables.items():
         embedding = model.get_submodule(f"{side}_embedding")
         assert isinstance(embedding, Embedding)

@@ -29,7 +29,7 @@ class ForeignWeights:
         return name in self._tensors
 
     def take(self, *names: str) -> Tensor:
-        """Give the first of these tensors that is there; all of them count as taken."""
+        """Return the first of these tensors that is there; all of them count as taken."""
         self._left.difference_update(names)
         for name in names:
             if name in self._tensors:
@@ -64,7 +64,7 @@ def assemble(config: TransformerConfig, tensors: Mapping[str, Tensor], origin: s
 
 
 def sharing(source: Tensor | None, target: Tensor, output: Tensor) -> str:
-    """Tell which of three embedding matrices are one, by their values."""
+    """Return which of three embedding matrices are one, by their values."""
     tied = _same(target, output)
     if source is not None and _same(source, target):
         return "all" if tied else "source-target"

@@ -213,7 +213,8 @@ def test_bytes_lose_nothing_on_real_sentences() -> None:
 @pytest.mark.parametrize("phrase", ["I am", "a big house", "I am hungry and thirsty"])
 def test_phrases_that_begin_with_a_word_of_one_letter_keep_their_spaces(model: regard.Pipeline, phrase: str) -> None:
     for beam in (1, 5):
-        assert phrase in model.translate("Das ist ein großes Haus.", to="en", require=[phrase], beam=beam).text
+        made = model.translate("Das ist ein großes Haus.", to="en", require=[phrase], beam=beam)
+        assert phrase in made.text or phrase[0].upper() + phrase[1:] in made.text
 
 
 @pytest.mark.parametrize(

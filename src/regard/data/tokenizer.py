@@ -49,7 +49,7 @@ class Tokenizer:
     'the cat sat on the dog 🐕'
 
     Characters that the training text had not are written as the bytes of their UTF-8. What looks like a special token
-    in a text is text; "▁" stands for a space. The kind "words" takes text that is already cut, with `@@ ` where a word
+    in a text is text; "▁" stands for a space. The kind "words" takes text that is already cut, with `@@` where a word
     goes on, and knows the words that it was trained on.
     """
 

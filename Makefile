@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/regard/ke
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## translate both ways with the model in the package, and draw what it looked at
+demo: $(READY)  ## translate both ways with the model in the package, and draw attention weights
 	@$(BIN)/python examples/translate.py
 
 check: $(READY)  ## format, lint, types, layers

@@ -76,7 +76,7 @@ def draw_packages() -> None:
     diagram.box(0.2, 0.15, 8.8, 0.5, "cli", "one file a verb", GRAY)
     for x, name, text in (
         (0.2, "training", "recipe, trainer, checkpoints"),
-        (3.17, "inspection", "attention weights, explained, drawn"),
+        (3.17, "inspection", "attention weights, as text and pictures"),
         (6.14, "export", "CTranslate2, ONNX"),
     ):
         diagram.box(x, 0.8, 2.86, 0.55, name, text, GRAY)

@@ -39,7 +39,7 @@ def weights(path: Path) -> dict[str, torch.Tensor]:
 
 
 def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
-    """With what is drawn keyed by the example, this holds with dropout on and sampled gradients.
+    """With sampling keyed by the example, this holds with dropout on and sampled gradients.
 
     In float64 there is nothing to hide.
     """

@@ -81,9 +81,9 @@ class Tokenizer:
             raise InputError(f"there are {len(tags):,} tags; at most {MOST_SPECIAL - len(SPECIAL):,} may be")
         if vocab_size > MOST_TOKENS:
             raise InputError(f"vocab_size is {vocab_size}; at most {MOST_TOKENS:,} may be")
-        room = vocab_size - len(special) - (0 if kind == "words" else len(BYTES))
-        if room < 1:
-            taken = vocab_size - room
+        left = vocab_size - len(special) - (0 if kind == "words" else len(BYTES))
+        if left < 1:
+            taken = vocab_size - left
             raise InputError(f"vocab_size is {vocab_size}; special tokens and bytes alone take {taken} of it")
         if kind == "words":
             backend = _trained_words(texts, special, vocab_size)

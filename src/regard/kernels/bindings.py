@@ -388,7 +388,7 @@ def threads() -> int:
 def one_thread_for_torch() -> Iterator[None]:
     """Limit torch and kernels to one thread each in this thread, and in those that are started meanwhile.
 
-    Those keep it: torch has one number for the process, and each thread looks at it once, when it starts.
+    Those keep it: torch has one number for the process, and each thread reads it once, when it starts.
     """
     given = torch.get_num_threads()
     if given == 1:  # setting it takes longer than a small step

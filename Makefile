@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-sanitize test-slow check format docs bench bench-model bench-training bench-decode bench-exports bench-encoding bench-busy clean
+.PHONY: help demo test test-sanitize test-slow check format docs bench bench-model bench-training bench-decode bench-exports bench-refactor bench-encoding bench-busy clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/regard/ke
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## translate both ways with the model in the package, and draw what it looked at
+demo: $(READY)  ## translate both ways with the model in the package, and draw its attention
 	@$(BIN)/python examples/translate.py
 
 check: $(READY)  ## format, lint, types, layers
@@ -26,8 +26,9 @@ check: $(READY)  ## format, lint, types, layers
 
 test: check  ## the checks and all the tests
 	$(BIN)/pytest -n 2 -m "not slow"
+	REGARD_KERNELS=off $(BIN)/pytest -n 2 -q tests/conformance
 
-# -O1: what is checked should be what is written. libstdc++ beside libasan: exceptions are looked for in it when Python starts.
+# libasan looks for __cxa_throw when it is loaded, and Python, a C program, has no libstdc++ by then: both are preloaded.
 SANITIZED := build/sanitized/kernels.so
 SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 $(SANITIZED): $(wildcard src/regard/kernels/csrc/*.?pp)
@@ -71,6 +72,9 @@ bench-decode: $(READY)  ## translating, beside CTranslate2, Hugging Face and Joe
 bench-exports: $(READY)  ## the model of the package in other runtimes; DATA=test.tsv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ctranslate2,onnx]'
 	$(BIN)/python -m benchmarks.exports $(or $(DATA),$(error give DATA=test.tsv, English and German with a tab between))
+
+bench-refactor: $(READY)  ## the same workloads with another checkout of regard, in turn; OLD=CHECKOUT
+	$(BIN)/python -m benchmarks.refactor $(or $(OLD),$(error give OLD=CHECKOUT, with its kernels built))
 
 bench-encoding: $(READY)  ## corpora into token shards, beside the tokenizers library; DATA=FILE.tsv
 	$(BIN)/python -m benchmarks.encoding $(DATA)

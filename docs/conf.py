@@ -23,8 +23,8 @@ myst_heading_anchors = 4
 highlight_language = "text"
 default_role = "code"
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented"
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 100
 autodoc_preserve_defaults = True
 
 html_theme = "furo"

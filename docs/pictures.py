@@ -76,7 +76,7 @@ def draw_packages() -> None:
     diagram.box(0.2, 0.15, 8.8, 0.5, "cli", "one file a verb", GRAY)
     for x, name, text in (
         (0.2, "training", "recipe, trainer, checkpoints"),
-        (3.17, "inspection", "attention weights, explained, drawn"),
+        (3.17, "inspection", "attention weights, as text and pictures"),
         (6.14, "export", "CTranslate2, ONNX"),
     ):
         diagram.box(x, 0.8, 2.86, 0.55, name, text, GRAY)
@@ -99,8 +99,8 @@ def draw_what_runs() -> None:
     """Draw what decides which code computes a module, in training and in decoding."""
     diagram = Diagram(9.2, 4.7)
     diagram.box(2.85, 0.15, 3.5, 0.65, "your model", "Transformer(config), or build(config)", BLUE)
-    diagram.arrow((3.6, 0.8), (2.35, 1.35), "training", dx=-0.15)
-    diagram.arrow((5.6, 0.8), (6.85, 1.35), "decoding", dx=0.15)
+    diagram.arrow((3.6, 0.8), (2.35, 1.35), "training", dx=-0.3)
+    diagram.arrow((5.6, 0.8), (6.85, 1.35), "decoding", dx=0.3)
     diagram.box(0.5, 1.35, 3.7, 0.75, "regard.accelerate(model)", "is reference_type(module) known?", GRAY)
     diagram.box(5.0, 1.35, 3.7, 0.75, "choose_backend(model)", "is every module of the model known?", GRAY)
     for x, name, text, color in (

@@ -28,7 +28,7 @@ def to_word(tokens: list[int]) -> str:
 
 
 def random_words(count: int, generator: torch.Generator) -> list[str]:
-    """Make words that nobody has seen: random letters, of 3 to LONGEST."""
+    """Return random words of 3 to LONGEST letters."""
     lengths = torch.randint(3, LONGEST + 1, (count,), generator=generator).tolist()
     letters = torch.randint(0, len(LETTERS), (count, LONGEST), generator=generator).tolist()
     return ["".join(LETTERS[i] for i in row[:length]) for row, length in zip(letters, lengths, strict=True)]
@@ -37,7 +37,7 @@ def random_words(count: int, generator: torch.Generator) -> list[str]:
 def learn(
     steps: int = 500, report: Callable[[int, float, regard.Transformer], None] | None = None
 ) -> regard.Transformer:
-    """Train a model of 2 + 2 layers: the notes' Adam, warm-up, label smoothing."""
+    """Train a model of 2 + 2 layers: the paper's Adam, warm-up, label smoothing."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(1)
     config = regard.TransformerConfig(

@@ -1,4 +1,4 @@
-"""Translate a few sentences both ways with the model of the package, and draw what one of them looked at.
+"""Translate a few sentences both ways with the model of the package, and draw the attention weights of one of them.
 
 python examples/translate.py
 """
@@ -42,7 +42,7 @@ def main() -> None:
     source = SENTENCES["en"][2]
     target = model.translate(source, to="en").text
     draw_attention(model.attention(source, target, to="en"), PICTURE)
-    console.print(f"\n{PICTURE}: what each word of “{target}” looked at")
+    console.print(f"\n{PICTURE}: the attention weights of “{target}”")
     console.print('\nYour turn: [bold]echo "Guten Morgen!" | .venv/bin/regard translate --to en[/bold]')
 
 

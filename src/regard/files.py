@@ -197,7 +197,7 @@ def new_directory(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def space_for(size: int, directory: Path) -> Iterator[None]:
-    """Write so many bytes in this block; if the disk has no room for them, say how much is needed."""
+    """Write so many bytes in this block; if they do not fit on the disk, say how much is needed."""
     free = shutil.disk_usage(directory).free
     reason = f"the disk has {free / 1e6:,.1f} MB free; {size / 1e6:,.1f} MB are needed"
     if free < size:

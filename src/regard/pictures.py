@@ -10,10 +10,10 @@ _FORMATS = (".png", ".svg", ".pdf")
 
 
 def picture_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a picture, whose name ends in a format that can be drawn."""
+    """Return the path of a picture, whose name ends in a format that can be written."""
     path = Path(path)
     if path.suffix not in _FORMATS:
-        raise InputError(f"{path} is not a picture that can be drawn; its name ends in one of {', '.join(_FORMATS)}")
+        raise InputError(f"{path} is not a picture that can be written; its name ends in one of {', '.join(_FORMATS)}")
     return path
 
 

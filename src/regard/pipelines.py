@@ -370,9 +370,9 @@ class Pipeline:
                 if both is not None and both.distance(both.start) < UNREACHABLE:  # or what is forbidden is more
                     constraints = both
         needed = len(prefix) + (0 if constraints is None else constraints.distance(constraints.start))
-        room = max(self.limit(source), needed + 10, settings.min_length + 10)
+        longest = max(self.limit(source), needed + 10, settings.min_length + 10)
         return Request(
-            limit=min(room, self._backend.longest) if needed < UNREACHABLE else self.limit(source),
+            limit=min(longest, self._backend.longest) if needed < UNREACHABLE else self.limit(source),
             prefix=prefix,
             constraints=constraints,
             seed=zlib.crc32(repr(list(source)).encode()),

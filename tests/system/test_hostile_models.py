@@ -35,7 +35,7 @@ TENSOR_FILES = ("model.safetensors", "shortlist.safetensors")
 FILES = JSON_FILES + TENSOR_FILES
 
 
-# What is done to a directory. Each takes a source of chance and the directory, whose files may all be replaced.
+# What is done to a directory. Each takes a source of rng and the directory, whose files may all be replaced.
 
 
 def read(directory: Path, name: str) -> bytes:
@@ -48,30 +48,28 @@ def write(directory: Path, name: str, content: bytes) -> None:
     (directory / name).write_bytes(content)
 
 
-def flip_bytes(chance: random.Random, directory: Path) -> None:
-    name = chance.choice(FILES)
+def flip_bytes(rng: random.Random, directory: Path) -> None:
+    name = rng.choice(FILES)
     content = bytearray(read(directory, name))
-    for _ in range(chance.choice([1, 3, 30, 1000]) if content else 0):
-        content[min(int(chance.expovariate(1 / 2000)), len(content) - 1) * chance.choice([1, -1])] = chance.randrange(
-            256
-        )
+    for _ in range(rng.choice([1, 3, 30, 1000]) if content else 0):
+        content[min(int(rng.expovariate(1 / 2000)), len(content) - 1) * rng.choice([1, -1])] = rng.randrange(256)
     write(directory, name, bytes(content))
 
 
-def truncate(chance: random.Random, directory: Path) -> None:
-    name = chance.choice(FILES)
+def truncate(rng: random.Random, directory: Path) -> None:
+    name = rng.choice(FILES)
     content = read(directory, name)
-    write(directory, name, content[: chance.choice([0, 1, 8, 100, chance.randrange(len(content) + 1)])])
+    write(directory, name, content[: rng.choice([0, 1, 8, 100, rng.randrange(len(content) + 1)])])
 
 
-def splice(chance: random.Random, directory: Path) -> None:
-    name, other = chance.choice(FILES), chance.choice(FILES)
+def splice(rng: random.Random, directory: Path) -> None:
+    name, other = rng.choice(FILES), rng.choice(FILES)
     content, more = read(directory, name), read(directory, other)
-    at, start = chance.randrange(len(content) + 1), chance.randrange(len(more) + 1)
-    write(directory, name, content[:at] + more[start : start + 200] + content[at + chance.choice([0, 5, 500]) :])
+    at, start = rng.randrange(len(content) + 1), rng.randrange(len(more) + 1)
+    write(directory, name, content[:at] + more[start : start + 200] + content[at + rng.choice([0, 5, 500]) :])
 
 
-def hostile_value(chance: random.Random) -> Any:
+def hostile_value(rng: random.Random) -> Any:
     numbers = [
         -1,
         0,
@@ -94,9 +92,9 @@ def hostile_value(chance: random.Random) -> Any:
         2**64,
     ]
     deep: Any = "bottom"
-    for _ in range(chance.choice([3, 31, 33, 400, 800])):
-        deep = [deep] if chance.random() < 0.5 else {"type": deep}
-    return chance.choice(
+    for _ in range(rng.choice([3, 31, 33, 400, 800])):
+        deep = [deep] if rng.random() < 0.5 else {"type": deep}
+    return rng.choice(
         [
             *numbers,
             10**30,
@@ -137,42 +135,42 @@ def dumped(content: Any) -> bytes:
     return json.dumps(content).encode("utf-8", "surrogatepass")
 
 
-def change_tree(chance: random.Random, content: Any) -> None:
-    for _ in range(chance.choice([1, 1, 1, 3])):
+def mutate_tree(rng: random.Random, content: Any) -> None:
+    for _ in range(rng.choice([1, 1, 1, 3])):
         found = list(places(content))
         if not found:
             return
-        inside, key = chance.choice(found)
-        what = chance.random()
+        inside, key = rng.choice(found)
+        what = rng.random()
         if what < 0.6:
-            inside[key] = hostile_value(chance)
+            inside[key] = hostile_value(rng)
         elif what < 0.75:
             del inside[key]
         elif isinstance(inside, dict):
-            name = chance.choice(["type", "beam", "x" * 300, "a\nb", "", "d_model", str(key).upper()])
-            inside[name] = inside.pop(key) if what < 0.9 else hostile_value(chance)
+            name = rng.choice(["type", "beam", "x" * 300, "a\nb", "", "d_model", str(key).upper()])
+            inside[name] = inside.pop(key) if what < 0.9 else hostile_value(rng)
         else:
-            inside.append(chance.choice(inside))
+            inside.append(rng.choice(inside))
 
 
-def change_json(chance: random.Random, directory: Path) -> None:
-    name = chance.choice(JSON_FILES)
+def mutate_json(rng: random.Random, directory: Path) -> None:
+    name = rng.choice(JSON_FILES)
     with suppress(ValueError):
         content = json.loads(read(directory, name))
-        change_tree(chance, content)
+        mutate_tree(rng, content)
         write(directory, name, dumped(content))
 
 
-def change_settings(chance: random.Random, directory: Path) -> None:
-    names = chance.sample(sorted(SearchSettings.model_fields), chance.choice([1, 2, 4]))
-    settings: dict[str, Any] = {name: hostile_value(chance) for name in names}
-    if chance.random() < 0.5:
+def mutate_settings(rng: random.Random, directory: Path) -> None:
+    names = rng.sample(sorted(SearchSettings.model_fields), rng.choice([1, 2, 4]))
+    settings: dict[str, Any] = {name: hostile_value(rng) for name in names}
+    if rng.random() < 0.5:
         settings |= {
             "sample": True,
-            "n_best": chance.choice([1, 100]),
-            "temperature": chance.choice([1e-320, 1e-5, 1e308]),
+            "n_best": rng.choice([1, 100]),
+            "temperature": rng.choice([1e-320, 1e-5, 1e308]),
         }
-    if chance.random() < 0.5:
+    if rng.random() < 0.5:
         most = {
             "beam": 100,
             "min_length": 50,
@@ -181,46 +179,46 @@ def change_settings(chance: random.Random, directory: Path) -> None:
             "diversity": 1e308,
             "groups": 50,
         }
-        settings |= dict(chance.sample(sorted(most.items()), 3))
+        settings |= dict(rng.sample(sorted(most.items()), 3))
     write(directory, "generation.json", dumped(settings))
 
 
-def write_odd_json(chance: random.Random, directory: Path) -> None:
-    name = chance.choice(JSON_FILES)
+def write_odd_json(rng: random.Random, directory: Path) -> None:
+    name = rng.choice(JSON_FILES)
     text = read(directory, name).decode("utf-8", "replace").rstrip().removesuffix("}")
-    keys = ", ".join(f'"k{n}": 0' for n in range(chance.choice([10, 60_000])))
-    odd = chance.choice(
+    keys = ", ".join(f'"k{n}": 0' for n in range(rng.choice([10, 60_000])))
+    odd = rng.choice(
         [
             text + ', "model": {}}',
             text + ', "beam": 1, "beam": 2}',
             text + f", {keys}, " + '"k0": 1}',
             text + f", {keys}" + "}",
-            "[" * chance.choice([10, 900, 100_000]),
-            '{"a":' * chance.choice([900, 100_000]),
+            "[" * rng.choice([10, 900, 100_000]),
+            '{"a":' * rng.choice([900, 100_000]),
             '{"model":' + "[" * 900 + "]" * 900 + "}",
             "9" * 10_000,
             '{"format": ' + "9" * 4299 + "}",
             text + "}" + " " * 3_000_000,
             "\ufeff" + text + "}",
             "{" + ",".join(["[]"] * 1_000_000),
-            '{"a": [' + ",".join(["[]"] * chance.choice([300_000, 1_490_000, 5_000_000])) + "]}",
-            '{"a": {' + ",".join(f'"{n}":0' for n in range(chance.choice([80_000, 1_490_000]))) + "}}",
+            '{"a": [' + ",".join(["[]"] * rng.choice([300_000, 1_490_000, 5_000_000])) + "]}",
+            '{"a": {' + ",".join(f'"{n}":0' for n in range(rng.choice([80_000, 1_490_000]))) + "}}",
             '{"a": "' + "🐕" * 300_000 + '"}',
         ]
     )
     write(directory, name, odd.encode())
 
 
-def grow(chance: random.Random, directory: Path) -> None:
-    name = chance.choice(FILES)
-    write(directory, name, read(directory, name) if chance.random() < 0.5 else b"")
-    os.truncate(directory / name, chance.choice([5 << 20, 100 << 20, 2 << 30, 1 << 40]))
+def grow(rng: random.Random, directory: Path) -> None:
+    name = rng.choice(FILES)
+    write(directory, name, read(directory, name) if rng.random() < 0.5 else b"")
+    os.truncate(directory / name, rng.choice([5 << 20, 100 << 20, 2 << 30, 1 << 40]))
 
 
-def be_no_file(chance: random.Random, directory: Path) -> None:
-    path = directory / chance.choice((*FILES, "source-tokenizer.json"))
+def be_no_file(rng: random.Random, directory: Path) -> None:
+    path = directory / rng.choice((*FILES, "source-tokenizer.json"))
     path.unlink(missing_ok=True)
-    target = chance.choice(["zero", "random", "null", "pipe", "directory", "loop", "nowhere", "missing", "proc"])
+    target = rng.choice(["zero", "random", "null", "pipe", "directory", "loop", "nowhere", "missing", "proc"])
     links = {
         "zero": "/dev/zero",
         "random": "/dev/urandom",
@@ -233,25 +231,25 @@ def be_no_file(chance: random.Random, directory: Path) -> None:
     elif target == "directory":
         path.mkdir()
     elif target == "proc":
-        path.symlink_to("/proc/self/" + chance.choice(["mem", "maps", "environ"]))
+        path.symlink_to("/proc/self/" + rng.choice(["mem", "maps", "environ"]))
     elif target in links:
         path.symlink_to(links[target])
 
 
-def swap_files(chance: random.Random, directory: Path) -> None:
-    first, second = chance.sample((*FILES, "source-tokenizer.json"), 2)
+def swap_files(rng: random.Random, directory: Path) -> None:
+    first, second = rng.sample((*FILES, "source-tokenizer.json"), 2)
     write(directory, second, read(directory, first))
 
 
-def change_header(chance: random.Random, directory: Path) -> None:
-    name = chance.choice(TENSOR_FILES)
+def mutate_header(rng: random.Random, directory: Path) -> None:
+    name = rng.choice(TENSOR_FILES)
     content = read(directory, name)
     size = int.from_bytes(content[:8], "little")
     with suppress(ValueError, UnicodeDecodeError):
         header = json.loads(content[8 : 8 + size])
-        what = chance.random()
+        what = rng.random()
         if what < 0.7:
-            change_tree(chance, header)
+            mutate_tree(rng, header)
         elif what < 0.8:
             header |= {f"t{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(90_000)}
         elif what < 0.9:
@@ -259,29 +257,29 @@ def change_header(chance: random.Random, directory: Path) -> None:
                 f"encoder.layers.{n}.": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(1000)
             }
         text = dumped(header)
-        length = chance.choice([len(text)] * 5 + [0, 1, 2**24, 10**8, 2**63, 2**64 - 1])
+        length = rng.choice([len(text)] * 5 + [0, 1, 2**24, 10**8, 2**63, 2**64 - 1])
         write(directory, name, length.to_bytes(8, "little") + text + content[8 + size :])
 
 
-def fill_weights(chance: random.Random, directory: Path) -> None:
+def fill_weights(rng: random.Random, directory: Path) -> None:
     content = bytearray(read(directory, "model.safetensors"))
     start = 8 + int.from_bytes(content[:8], "little")
     if start < len(content):
-        value = chance.choice(
+        value = rng.choice(
             [b"\x00\x00\xc0\x7f", b"\x00\x00\x80\x7f", b"\xff\xff\x7f\x7f", b"\x00" * 4, b"\x01\x00\x00\x00"]
         )
-        at = chance.randrange(start, len(content))
-        count = min(chance.choice([4, 400, len(content)]), len(content) - at) // 4 * 4
+        at = rng.randrange(start, len(content))
+        count = min(rng.choice([4, 400, len(content)]), len(content) - at) // 4 * 4
         content[at : at + count] = value * (count // 4)
     write(directory, "model.safetensors", bytes(content))
 
 
-def change_tokenizer(chance: random.Random, directory: Path) -> None:
+def mutate_tokenizer(rng: random.Random, directory: Path) -> None:
     with suppress(ValueError, KeyError, TypeError, IndexError, AttributeError):
         content = json.loads(read(directory, "tokenizer.json"))
         model, vocabulary = content["model"], content["model"]["vocab"]
-        token = chance.choice(list(vocabulary))
-        long = "x" * chance.choice([100, 3200, 10**7])
+        token = rng.choice(list(vocabulary))
+        long = "x" * rng.choice([100, 3200, 10**7])
         changes: list[Callable[[], Any]] = [
             lambda: content["normalizer"]["normalizers"].append({"type": "Prepend", "prepend": long}),
             lambda: content["normalizer"]["normalizers"][1].update(prepend=long),
@@ -293,14 +291,14 @@ def change_tokenizer(chance: random.Random, directory: Path) -> None:
                 {"type": "Replace", "pattern": {"String": ""}, "content": long}
             ),
             lambda: content.update(post_processor={"type": "TemplateProcessing", "single": [], "pair": []}),
-            lambda: vocabulary.pop(chance.choice(["<unk>", "<pad>", "</s>", "<0x41>", token])),
-            lambda: vocabulary.update({token: chance.choice([0, 3, -1, 2**31, 2**40])}),
+            lambda: vocabulary.pop(rng.choice(["<unk>", "<pad>", "</s>", "<0x41>", token])),
+            lambda: vocabulary.update({token: rng.choice([0, 3, -1, 2**31, 2**40])}),
             lambda: vocabulary.update({long: len(vocabulary)}),
             lambda: vocabulary.update({long: vocabulary.pop(token)}),
-            lambda: model["merges"].append(chance.choice([[token, long], [token, token], [long], ["", ""], "t h"])),
+            lambda: model["merges"].append(rng.choice([[token, long], [token, token], [long], ["", ""], "t h"])),
             lambda: model["merges"].extend(model["merges"][:50]),
             lambda: model.update(merges=[]),
-            lambda: model.update(type=chance.choice(["WordLevel", "Unigram", "WordPiece"])),
+            lambda: model.update(type=rng.choice(["WordLevel", "Unigram", "WordPiece"])),
             lambda: content.update(
                 model={
                     "type": "WordLevel",
@@ -308,13 +306,13 @@ def change_tokenizer(chance: random.Random, directory: Path) -> None:
                     "unk_token": "<unk>",
                 }
             ),
-            lambda: model.update(chance.choice([{"dropout": 0.5}, {"unk_token": None}, {"ignore_merges": True}])),
+            lambda: model.update(rng.choice([{"dropout": 0.5}, {"unk_token": None}, {"ignore_merges": True}])),
             lambda: content["added_tokens"].append({**content["added_tokens"][0], "id": 9, "content": long}),
-            lambda: content["added_tokens"][chance.randrange(4)].update(content=chance.choice([long, "e", " "])),
-            lambda: content["added_tokens"][chance.randrange(4)].update(special=False, normalized=True),
+            lambda: content["added_tokens"][rng.randrange(4)].update(content=rng.choice([long, "e", " "])),
+            lambda: content["added_tokens"][rng.randrange(4)].update(special=False, normalized=True),
             lambda: content["added_tokens"].extend(content["added_tokens"] * 5000),
         ]
-        chance.choice(changes)()
+        rng.choice(changes)()
         write(directory, "tokenizer.json", dumped(content))
 
 
@@ -323,29 +321,29 @@ MUTATIONS: list[Callable[[random.Random, Path], None]] = [
         flip_bytes,
         truncate,
         splice,
-        change_json,
-        change_json,
-        change_json,
+        mutate_json,
+        mutate_json,
+        mutate_json,
         write_odd_json,
         grow,
         be_no_file,
         swap_files,
     ],
-    *[change_header, change_header, fill_weights, change_tokenizer, change_tokenizer],
+    *[mutate_header, mutate_header, fill_weights, mutate_tokenizer, mutate_tokenizer],
 ]
 
 
 def hostile_directory(seed: int, bases: list[Path], scratch: Path) -> tuple[Path, str]:
     """Make the directory of a seed, out of links to one of the bases, and say what was done to it."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     directory = scratch / f"model-{seed}"
     directory.mkdir()
-    for file in chance.choice(bases).iterdir():
+    for file in rng.choice(bases).iterdir():
         (directory / file.name).symlink_to(file)
-    done = [chance.choice(MUTATIONS) for _ in range(chance.choice([1, 1, 1, 2]))]
+    done = [rng.choice(MUTATIONS) for _ in range(rng.choice([1, 1, 1, 2]))]
     for mutate in done:
         with suppress(OSError, RecursionError):  # of what was done before it
-            mutate(chance, directory)
+            mutate(rng, directory)
     return directory, " and ".join(mutate.__name__ for mutate in done)
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from regard.model.directory import read_model_directory
 from regard.training.callbacks import read_metrics
 from regard.training.checkpoints import step_directories
 from tests.unit.training.runs import SMALL
@@ -38,7 +39,7 @@ def weights(path: Path) -> dict[str, torch.Tensor]:
 
 
 def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
-    """With what is drawn keyed by the example, this holds with dropout on and sampled gradients.
+    """With sampling keyed by the example, this holds with dropout on and sampled gradients.
 
     In float64 there is nothing to hide.
     """
@@ -77,6 +78,52 @@ def test_shared_weights_go_on_with_another_number_of_processes(tmp_path: Path) -
     train(1, tmp_path, "parts", *exact)
     for name, tensor in weights(tmp_path / "whole").items():
         torch.testing.assert_close(weights(tmp_path / "parts")[name], tensor, rtol=0, atol=1e-9)
+
+
+_CHANGED = """
+import sys
+from pathlib import Path
+from torch import Tensor
+import regard
+from regard.layers import DecoderLayer
+from regard.training import Run
+
+class Doubled(DecoderLayer):
+    def forward(self, *args, **options) -> Tensor:
+        return 2.0 * super().forward(*args, **options)
+
+def build(config):
+    model = regard.Transformer(config)
+    model.decoder.layers[0].__class__ = Doubled
+    return model
+
+if __name__ == "__main__":
+    run, out, *changes = sys.argv[1:]
+    regard.train(Run.load(Path(run), changes), out, build=build)
+"""
+
+
+def test_a_changed_layer_is_trained_by_many_processes_and_named(tmp_path: Path) -> None:
+    (tmp_path / "changed.py").write_text(_CHANGED)
+    changes = ("training.precision=float64", "training.steps=6")
+    train(1, tmp_path, "plain", *changes)
+    for processes, out, sharded in ((1, "one", "false"), (2, "replicated", "false"), (2, "parts", "true")):
+        line = command(processes, tmp_path, out)
+        launcher = line[: line.index("-m", 3 if processes > 1 else 0)]
+        arguments = [str(tmp_path / name) for name in ("changed.py", "run.toml", out)]
+        done = subprocess.run(
+            [*launcher, *arguments, *changes, f"training.sharded={sharded}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        for path in (tmp_path / out, *step_directories(tmp_path / out / "snapshots")):
+            assert read_model_directory(path).modules == ("__main__.Doubled",)
+        for name, tensor in weights(tmp_path / "one").items():
+            torch.testing.assert_close(weights(tmp_path / out)[name], tensor, rtol=0, atol=1e-9)
+    plain = weights(tmp_path / "plain")
+    assert not any(tensor.equal(plain[name]) for name, tensor in weights(tmp_path / "one").items() if tensor.dim() > 1)
 
 
 @pytest.mark.parametrize("sharded", ["false", "true"])

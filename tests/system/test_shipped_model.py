@@ -181,9 +181,9 @@ def test_it_scores_what_the_readme_says() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     for direction, row in (("de → en", r"German → English \| "), ("en → de", r"English → German \| ")):
         (found,) = re.findall(rf"^{direction}, 2,000 pairs: (.*) BLEU, (.*) chrF$", printed, re.MULTILINE)
-        (claimed,) = re.findall(rf"{row}(\d+\.\d) BLEU, (\d+\.\d) chrF \|", readme)
+        (stated,) = re.findall(rf"{row}(\d+\.\d) BLEU, (\d+\.\d) chrF \|", readme)
         # Processors round int8 differently: up to 0.15 of a point was measured.
-        assert [float(x) for x in found] == pytest.approx([float(x) for x in claimed], abs=0.25)
+        assert [float(x) for x in found] == pytest.approx([float(x) for x in stated], abs=0.25)
 
 
 @pytest.mark.slow
@@ -213,7 +213,8 @@ def test_bytes_lose_nothing_on_real_sentences() -> None:
 @pytest.mark.parametrize("phrase", ["I am", "a big house", "I am hungry and thirsty"])
 def test_phrases_that_begin_with_a_word_of_one_letter_keep_their_spaces(model: regard.Pipeline, phrase: str) -> None:
     for beam in (1, 5):
-        assert phrase in model.translate("Das ist ein großes Haus.", to="en", require=[phrase], beam=beam).text
+        made = model.translate("Das ist ein großes Haus.", to="en", require=[phrase], beam=beam)
+        assert phrase in made.text or phrase[0].upper() + phrase[1:] in made.text
 
 
 @pytest.mark.parametrize(

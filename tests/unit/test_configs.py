@@ -18,7 +18,7 @@ _RUN = '[data]\ntrain = [{kind = "dates"}]\n[training]\nsteps = 1\n'
         ("optimizer.betas=[0.9, 2.0]", "optimizer.betas.1 is 2.0; input should be less than 1"),
         ("tokenizer.target=t.json", "tokenizer: a target tokenizer is given without a source tokenizer"),
         ("model.dmodel=3", "model: dmodel is not a key it knows; did you mean d_model?"),
-        ("averaging.kind=best", "averaging.kind is 'best', but data.valid names nothing to judge by"),
+        ("averaging.kind=best", "averaging.kind is 'best', but data.valid names nothing to validate on"),
         ("data=3", "data is 3; keys with values were expected"),
     ],
 )

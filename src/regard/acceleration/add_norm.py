@@ -25,8 +25,8 @@ def add_and_norm(
     >>> torch.allclose(add_and_norm(x, y, gamma, beta), layer_norm(x + y, gamma, beta), atol=1e-6)
     True
 
-    The same is dropped as by `dropout`. On the CPU a row is read once, no mask is kept for the way back, and there are
-    no second derivatives.
+    The same is dropped as by `dropout`. On the CPU a row is read once, no mask is kept for the backward pass, and there
+    are no second derivatives.
     """
     if not _can_join(x_BTD, y_BTD, gamma_D, beta_D, eps, rate):
         return layer_norm(x_BTD + kernel_dropout(y_BTD, rate), gamma_D, beta_D, eps=eps)
@@ -75,7 +75,7 @@ class _AddNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_BTD: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivatives("add_and_norm", "a model in evaluation mode")
-        # Looked at once, and kept until the kernel is done: each look may give copies.
+        # Unpacked once, and kept until the kernel is done: each access may return copies.
         saved: list[Any] = [None if tensor is None else tensor.contiguous() for tensor in ctx.saved_tensors]
         sums_BTD, _, gamma_D, _ = saved
         if not has_memory(grad_BTD):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from regard.acceleration.known import register_replacement
-from regard.acceleration.short_attention import are_short, is_short, short_attention
+from regard.acceleration.short_attention import fits_kernel, fits_varlen, short_attention
 from regard.acceleration.varlen import varlen_part
 from regard.layers import KeyValue, MultiHeadAttention
 from regard.ops import Mask, attention
@@ -44,12 +44,12 @@ def _by_kernel(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, mask: M
     fitted = None if mask is None else fitted_mask(as_mask(mask), BHTS, 4, device)
     causal, sequences = varlen_part(fitted)
     if sequences is not None:
-        if not are_short(query_BHTK, key_BGSK, value_BGSV, causal, sequences):
+        if not fits_varlen(query_BHTK, key_BGSK, value_BGSV, causal, sequences):
             return None
         return short_attention(query_BHTK, key_BGSK, value_BGSV, causal, sequences, scale)
     if max(BHTS[2:]) > 64:
         return None
     causal, allowed = kernel_mask(fitted, BHTS[2], BHTS[3], device)
-    if not is_short(query_BHTK, key_BGSK, value_BGSV, causal, allowed):
+    if not fits_kernel(query_BHTK, key_BGSK, value_BGSV, causal, allowed):
         return None
     return short_attention(query_BHTK, key_BGSK, value_BGSV, causal, allowed, scale)

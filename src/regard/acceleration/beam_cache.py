@@ -85,7 +85,7 @@ class State:
         assert (order[moved] >= len(order)).all(), f"{places} would be copied over one another"
         if len(moved):
             self.ancestors_BNT[moved] = self.ancestors_BNT[order[moved]]
-            # Each with as much as it has written and read, which for most is far less than there is room for.
+            # Each with as much as it has written and read, which for most is far less than is allocated.
             written, read = self.positions_B * self.rows, self.source_lengths_B
             for tables, lengths_B in ((self.past, written), (self.source, read)):
                 # As bytes, for numpy: it has copied a sentence before torch has started.
@@ -99,10 +99,10 @@ class State:
         self.count = len(places)
 
     def _make_room(self) -> None:
-        """Have room for all sentences and the next position of each; what is there stays.
+        """Allocate space for all sentences and the next position of each; what is there stays.
 
-        Long sentences come first and few at a time, short ones later and many: room for as many as there ever are, as
-        long as they ever are, would be room for what never comes.
+        Long sentences come first and few at a time, short ones later and many: space for as many as there ever are, as
+        long as they ever are, would be space for what never comes.
         """
         B, N, T = self.ancestors_BNT.shape
         positions, source_positions = self.length, self.source_length
@@ -118,7 +118,7 @@ class State:
 
 
 def _moved(old: Table, new: Table) -> Table:
-    """Copy what both have room for."""
+    """Copy what fits both."""
     common = tuple(slice(min(sizes)) for sizes in zip(old.shape, new.shape, strict=True))
     if 0 not in old.shape:
         new[common] = old[common]

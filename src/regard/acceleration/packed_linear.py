@@ -48,13 +48,13 @@ def bytes_are_fast() -> bool:
 def _weight_steps() -> int:
     """Into how many steps, up and down from zero, weights are rounded so that sums of products are exact.
 
-    Without instructions for it (VNNI), a processor adds two products of bytes in 16 bits: 2 · 255 · 64 still fits.
+    Without instructions for it (VNNI), a processor adds two int8 products in 16 bits: 2 · 255 · 64 still fits.
     """
     return 127 if torch.cpu._is_vnni_supported() and kernel_status().level != "avx2" else 64
 
 
 class PackedBytes:
-    """Room for a matrix X × D as kernels want it, with a bias or without."""
+    """Memory for a matrix X × D as kernels want it, with a bias or without."""
 
     def __init__(self, X: int, D: int, *, bias: bool) -> None:
         library = kernels()
@@ -81,7 +81,7 @@ class NativeByteLinear:
         assert library is not None
         self._multiply, self._choose = library.regard_linear, library.regard_select_outputs
         self._X, self._D = weight_XD.shape
-        bytes_XD, scales_X = _in_bytes(weight_XD, 127 if kernel_status().level == "vnni" else 64)
+        bytes_XD, scales_X = _quantized(weight_XD, 127 if kernel_status().level == "vnni" else 64)
         self._weights = PackedBytes(self._X, self._D, bias=bias_X is not None)
         packed, _, sums, _ = self._weights.places
         library.regard_pack(bytes_XD.data_ptr(), self._X, self._D, packed, sums)
@@ -118,7 +118,7 @@ class ByteLinear:
 
     def __init__(self, weight_XD: Tensor, bias_X: Tensor | None) -> None:
         X = weight_XD.size(0)
-        bytes_XD, self._scales_X = _in_bytes(weight_XD, _weight_steps())
+        bytes_XD, self._scales_X = _quantized(weight_XD, _weight_steps())
         self._for_few = _packed_by_fbgemm(bytes_XD, self._scales_X)
         self._for_many = torch.ops.onednn.qlinear_prepack(bytes_XD, None)
         self._zeros_X = torch.zeros(X, dtype=torch.int32)
@@ -156,7 +156,7 @@ class ByteLinear:
         return torch.addcmul(self._bias_X, product_RX, scales_R1, out=product_RX)
 
 
-def _in_bytes(weight_XD: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+def _quantized(weight_XD: Tensor, steps: int) -> tuple[Tensor, Tensor]:
     """Round the weights of each output to so many steps on either side of zero; give the bytes and the steps' sizes."""
     scales_X = weight_XD.abs().amax(1).clamp_min(1e-12) / steps
     return (weight_XD / scales_X[:, None]).round().clamp(-steps, steps).to(torch.int8).contiguous(), scales_X

@@ -124,7 +124,7 @@ class _SampledLoss(torch.autograd.Function):
             draw = piece.by_kernel if kernel else piece.by_formula
             total += draw((of_some, *of_weights))
             of_states[:, rows] = of_some
-        # The uniform part of the labels looks at the mean of all logits, which takes no logits.
+        # The uniform part of the labels depends on the mean of all logits, which takes no logits.
         total -= smoothing / weight.size(0) / P * (states.sum((0, 1)) @ weight.sum(0)).to(wide)
         if bias is not None:
             total -= smoothing / weight.size(0) * R * bias.sum()
@@ -170,7 +170,7 @@ class _Piece:
     int8: bool
 
     def by_kernel(self, gradients: _Gradients) -> Tensor:
-        """Return the loss; logits that are products of bytes are computed in the kernel, too."""
+        """Return the loss; logits of an int8 matmul are computed in the kernel, too."""
         logits_PRW = None if self.int8 else self._logits()
         losses_R = torch.empty(self.labels_R.size(0), dtype=torch.float32, device="cpu")
         read = [self.labels_R, self.words_PR, self.states_PRD, self.weight_WD, self.bias_W]
@@ -226,8 +226,8 @@ def loss_and_gradient(logits_PRW: Tensor, labels_R: Tensor, smoothing: float, al
 def sampled_from(grads_RW: Tensor, words_R: Tensor) -> Tensor:
     """Return what is kept of these grads, each at least `SMALL`, and zero for the others.
 
-    The chances of a row go round a circle in golden steps from a random start: each is as good as any, and together
-    they are spread more evenly than if they had been drawn one by one.
+    The thresholds of a row go round a circle in golden steps from a random start: each is as good as any, and together
+    they are spread more evenly than independent ones.
     """
     numbers_W = torch.arange(grads_RW.size(1), device=grads_RW.device)
     probs_RW = (((words_R[:, None] + numbers_W * GOLDEN) & 0xFFFFFFFF) >> 1).to(grads_RW.dtype) * 2.0**-31

@@ -15,7 +15,7 @@ _FEW_ROWS = 64
 
 
 def sgemm(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None, *, relu: bool = False) -> Tensor:
-    """Return xWᵀ + b for x (…, D); with `relu`, what is negative becomes zero. Nothing goes back through it.
+    """Return xWᵀ + b for x (…, D); with `relu`, what is negative becomes zero. It has no backward pass.
 
     >>> x, weight = torch.randn(100, 8), torch.randn(5, 8)
     >>> torch.allclose(sgemm(x, weight), x @ weight.T, atol=1e-5)
@@ -31,7 +31,7 @@ def sgemm(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None, *, relu: b
 
 
 def gated_sgemm(x: Tensor, weight_XD: Tensor, gate: Tensor) -> Tensor:
-    """Return xWᵀ where the gate (…, X) is positive, and zero elsewhere: what goes back through a ReLU."""
+    """Return xWᵀ where the gate (…, X) is positive, and zero elsewhere: the gradient through a ReLU."""
     if by_kernel(x, weight_XD) and can_compute(gate) and gate.is_contiguous() and has_memory(gate):
         y = _result(x, weight_XD)
         assert gate.shape == y.shape, "a gate for each result"

@@ -23,7 +23,7 @@ MAX_LENGTH = 64
 """How many queries and keys the kernel takes; of more, torch computes blocks of scores as fast."""
 
 
-def is_short(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, causal: bool, allowed: Tensor | None) -> bool:
+def fits_kernel(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, causal: bool, allowed: Tensor | None) -> bool:
     """Whether the kernel is there and takes these: floats on a CPU, masked alike for all queries and heads."""
     T, S = query_BHTK.size(2), key_BGSK.size(2)
     return (
@@ -34,7 +34,9 @@ def is_short(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, causal: b
     )
 
 
-def are_short(query_1HTK: Tensor, key_1GSK: Tensor, value_1GSV: Tensor, causal: bool, sequences: SameSequence) -> bool:
+def fits_varlen(
+    query_1HTK: Tensor, key_1GSK: Tensor, value_1GSV: Tensor, causal: bool, sequences: SameSequence
+) -> bool:
     """Whether the kernel is there and takes these: floats on a CPU, of short sequences behind one another."""
     return (
         max(sequences.queries.max_seqlen, sequences.keys.max_seqlen) <= MAX_LENGTH
@@ -68,7 +70,7 @@ def short_attention(
     allowed: Tensor | SameSequence | None,
     scale: float,
 ) -> Tensor:
-    """Return the output BHTV of softmax(QKᵀ·scale + M)V, where `is_short` or `are_short` says that it can."""
+    """Return the output BHTV of softmax(QKᵀ·scale + M)V, where `fits_kernel` or `fits_varlen` says that it can."""
     output: Tensor = _Short.apply(query_BHTK, key_BGSK, value_BGSV, causal, allowed, scale)  # type: ignore[no-untyped-call]
     return output
 

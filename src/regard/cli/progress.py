@@ -43,7 +43,7 @@ class Moved:
 @contextmanager
 def progress(total: int | None, *, done: int = 0) -> Iterator[Moved]:
     """Follow a work of so many lines, as far as that is known."""
-    # Where the output goes to the same terminal, a bar would be drawn over it.
+    # Where the output goes to the same terminal, a bar would overwrite it.
     if not sys.stderr.isatty() or (total is None and sys.stdout.isatty()):
         yield Moved(total, done, None)
         return

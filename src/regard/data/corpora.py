@@ -25,10 +25,10 @@ class Corpus(Config):
     tag: Annotated[str, Field(min_length=1)] | None = None
     """A special token put before each source, such as <2de>: one model for several languages or tasks."""
     rough: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """Beside how many of its pairs comes a rough form of one: no capitals, no full stop, several in a line."""
+    """To what share of its pairs a noisy copy is added: no capitals, no full stop, several in a line."""
 
     def pairs(self) -> Iterator[Pair]:
-        """Return the pairs in order, rough forms among them."""
+        """Return the pairs in order, noisy copies among them."""
         return noised(self.read(), self.rough)
 
     @abstractmethod

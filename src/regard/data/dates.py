@@ -45,7 +45,7 @@ class Dates(Corpus):
                 raise InputError(f"locale {name!r} is not one that Babel knows")
 
     def read(self) -> Iterator[Pair]:
-        """Write each drawn day in a drawn language and format."""
+        """Write each chosen day in a random language and format."""
         from babel.dates import format_date
 
         random = np.random.default_rng(np.random.SeedSequence(entropy=self.seed, spawn_key=(_PARTS.index(self.part),)))

@@ -18,7 +18,7 @@ _RECENT = 1000  # how many pairs are remembered to be put together with others
 
 
 def noised(pairs: Iterator[Pair], share: float) -> Iterator[Pair]:
-    """Return all pairs, and beside this share of them a rough form of one.
+    """Return all pairs, and beside this share of them a noisy copy of one.
 
     >>> list(noised(iter([("Go on.", "Mach weiter.")]), 0.0))
     [('Go on.', 'Mach weiter.')]

@@ -96,7 +96,8 @@ def split_opaque(sentence: str, alphabet: Container[str] | None = None) -> list[
 
 def _unknown_signs(sentence: str, alphabet: Container[str], taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the runs of characters that are neither in the alphabet nor letters, digits or spaces."""
-    unknown = {char for char in set(sentence) if char not in alphabet and not char.isalnum() and not char.isspace()}
+    signs = {char for char in sentence if not char.isalnum() and not char.isspace() and ord(char) not in _INVISIBLE}
+    unknown = {char for char in signs if char not in alphabet}
     if not unknown:
         return []
     spans: list[tuple[int, int]] = []

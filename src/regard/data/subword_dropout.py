@@ -1,4 +1,4 @@
-"""BPE-dropout: another cut of the same words each time, drawn from (seed, epoch, example).
+"""BPE-dropout: another cut of the same words each time, by (seed, epoch, example).
 
 Where a merge applies, it is left out with some probability (Provilkov et al. 2020), so that a model sees a word in
 pieces that the plain cut never makes. The tokenizers library has this too, but its draws cannot be seeded.
@@ -126,8 +126,8 @@ def _merged(table: MergeTable, letters: Sequence[int], draws: "_Draws") -> list[
 class _Draws:
     """How many merges are left out at each step before the one that is made: n with probability pⁿ · (1 - p).
 
-    At a low rate it is nearly always none, so what is drawn is at how many steps that is so, and then how many are left
-    out at the next: a draw for many steps.
+    At a low rate it is nearly always none, so what is sampled is at how many steps that is so, and then how many are
+    left out at the next: one sample for many steps.
     """
 
     def __init__(self, rate: float, start: int, count: int) -> None:

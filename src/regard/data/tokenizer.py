@@ -49,7 +49,7 @@ class Tokenizer:
     'the cat sat on the dog 🐕'
 
     Characters that the training text had not are written as the bytes of their UTF-8. What looks like a special token
-    in a text is text; "▁" stands for a space. The kind "words" takes text that is already cut, with `@@ ` where a word
+    in a text is text; "▁" stands for a space. The kind "words" takes text that is already cut, with `@@` where a word
     goes on, and knows the words that it was trained on.
     """
 
@@ -81,9 +81,9 @@ class Tokenizer:
             raise InputError(f"there are {len(tags):,} tags; at most {MOST_SPECIAL - len(SPECIAL):,} may be")
         if vocab_size > MOST_TOKENS:
             raise InputError(f"vocab_size is {vocab_size}; at most {MOST_TOKENS:,} may be")
-        room = vocab_size - len(special) - (0 if kind == "words" else len(BYTES))
-        if room < 1:
-            taken = vocab_size - room
+        left = vocab_size - len(special) - (0 if kind == "words" else len(BYTES))
+        if left < 1:
+            taken = vocab_size - left
             raise InputError(f"vocab_size is {vocab_size}; special tokens and bytes alone take {taken} of it")
         if kind == "words":
             backend = _trained_words(texts, special, vocab_size)

@@ -215,7 +215,7 @@ def choose_at_random(beams: Beams, logs_BNW: Tensor, end: int) -> Choice:
 
 
 def _likely(logs_BNW: Tensor, top_k: int, top_p: float, min_p: float) -> Tensor:
-    """Shut out the words that are not to be drawn."""
+    """Exclude the tokens that are not to be sampled."""
     if top_k:
         least = logs_BNW.topk(min(top_k, logs_BNW.size(-1)), dim=-1).values[..., -1:]
         logs_BNW = logs_BNW.masked_fill(logs_BNW < least, -torch.inf)
@@ -230,7 +230,7 @@ def _likely(logs_BNW: Tensor, top_k: int, top_p: float, min_p: float) -> Tensor:
 
 
 def _fitting(beams: Beams, place: int, row: int, weights_W: Floats, logs_W: Tensor, end: int) -> Floats:
-    """Shut out the words that leave no room for what is required; what is required comes when nothing else is left."""
+    """Exclude the tokens after which what is required does not fit; what is required comes when nothing else is left."""
     sentence = beams.sentences[place]
     rules = sentence.request.constraints
     assert rules is not None

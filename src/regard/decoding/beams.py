@@ -93,8 +93,8 @@ class Beams:
 
     def grow(self, parents_BN: Ints, words_BN: Ints, scores_BN: Floats) -> None:
         """Continue each row from one of its sentence's rows with a word."""
-        B, _, room = self.tokens_BNT.shape
-        if B and int(self.lengths_B.max()) == room:
+        B, _, space = self.tokens_BNT.shape
+        if B and int(self.lengths_B.max()) == space:
             self.tokens_BNT = np.concatenate([self.tokens_BNT, np.zeros_like(self.tokens_BNT)], axis=2)
         places_B = np.arange(B)
         if self.settings.rows > 1:

@@ -38,7 +38,7 @@ class Scheduler:
         """Whether nobody waits for what is found any more."""
 
     def take(self, beside: Sequence[Sentence]) -> list[Sentence]:
-        """Return the next sentences, as many as there is room for beside these; a few at a time, or none.
+        """Return the next sentences, as many as fit beside these; a few at a time, or none.
 
         The source is encoded for all that come in together.
         """
@@ -46,12 +46,12 @@ class Scheduler:
             if self.closed or not self._sentences:
                 return []
             places = min(sentence.slots for sentence in (*beside, self._sentences[-1]))
-            room = places - len(beside)
-            if beside and (room <= 0 or room < places // 4):
+            space = places - len(beside)
+            if beside and (space <= 0 or space < places // 4):
                 return []
             # The last ones are shared too, so that no search is left with most of them.
             share = max(_FEW, self._share(len(self._sentences)))
-            return [self._sentences.pop() for _ in range(min(room, share, len(self._sentences)))]
+            return [self._sentences.pop() for _ in range(min(space, share, len(self._sentences)))]
 
     def _share(self, count: int) -> int:
         return -(-count // self._searches)

@@ -113,4 +113,4 @@ class Hypothesis:
     log_probability: float
     """log P of all its tokens and its end, as the model gives them."""
     cut: bool
-    """Whether it ends because it had no room, and not because the model ended it."""
+    """Whether it ends because it reached its limit, and not because the model ended it."""

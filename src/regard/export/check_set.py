@@ -89,7 +89,7 @@ def _synthetic(pipeline: Pipeline, languages: Sequence[str | None]) -> CheckSet:
     for language in languages:
         tag = pipeline.tag(language)
         for number in range(_SYNTHETIC):
-            drawn = torch.randint(len(words), (1 + number % max(1, longest),), generator=generator).tolist()
-            sources.append([*([] if tag is None else [tag]), *(words[at] for at in drawn), pipeline.source_end])
+            numbers = torch.randint(len(words), (1 + number % max(1, longest),), generator=generator).tolist()
+            sources.append([*([] if tag is None else [tag]), *(words[at] for at in numbers), pipeline.source_end])
     targets = [hypotheses[0].tokens for hypotheses in pipeline.decode(sources, beam=1)]
     return CheckSet(sources, targets, None, "random token sequences")

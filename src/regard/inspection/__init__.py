@@ -1,4 +1,4 @@
-"""What attention did: told step by step, and drawn."""
+"""What attention did: explained step by step, and as pictures."""
 
 from regard.inspection.attention_picture import draw_attention as draw_attention
 from regard.inspection.explain import EXAMPLE as EXAMPLE

@@ -32,7 +32,7 @@ def draw_attention(record: CrossAttention, path: str | os.PathLike[str] | None =
     destination = None if path is None else picture_path(path)
     source, target = _words(record.source), _words(record.target)
     if max(len(source), len(target)) > _LONGEST:
-        raise InputError(f"a picture has room for {_LONGEST} words a side; there are {len(source)} and {len(target)}")
+        raise InputError(f"a picture has space for {_LONGEST} words a side; there are {len(source)} and {len(target)}")
     weights = _by_word(record.mean_TS(), source, target)
     figure = new_figure(1.6 + 0.62 * len(source), 1.3 + 0.42 * len(target))
     axes = figure.subplots()

@@ -10,7 +10,7 @@ from regard.errors import InputError
 from regard.ops import Causal, sinusoidal_positions
 from regard.ops.attention import attention_scores, masked_softmax
 
-EXAMPLE = torch.tensor([[1, 0, 1, 0], [0, 1, 0, 1], [1, 1, 0, 0]], dtype=torch.float64)  # the third note's X
+EXAMPLE = torch.tensor([[1, 0, 1, 0], [0, 1, 0, 1], [1, 1, 0, 0]], dtype=torch.float64)  # the worked example's X
 LARGEST = 16  # rows or columns; beyond that a wall of numbers explains nothing
 
 
@@ -40,7 +40,7 @@ class Explanation:
 
 
 def worked_example() -> Explanation:
-    """Run the third note's practical example: three tokens of width 4, all projections the identity.
+    """Run a worked example: three tokens of width 4, all projections the identity.
 
     >>> worked_example().steps[4].value  # the scores
     tensor([[1.0000, 0.0000, 0.5000],

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from regard.errors import InputError, KernelError, OutOfMemoryError
+from regard.errors import ConfigError, InputError, KernelError, OutOfMemoryError
 
 LANES = 8
 """Floats that kernels compute at once: rows of a multiple of these have no remainder."""
@@ -261,7 +261,7 @@ class KernelStatus(NamedTuple):
 def kernel_status() -> KernelStatus:
     """Return which kernels are used, or why there are none.
 
-    It raises an `InputError` where REGARD_KERNELS asks for what there is not.
+    It raises a `ConfigError` where REGARD_KERNELS asks for what there is not.
     """
     return _load()[1]
 
@@ -283,7 +283,7 @@ def library() -> ctypes.CDLL:
 def _load() -> tuple[ctypes.CDLL | None, KernelStatus]:
     requested = os.environ.get("REGARD_KERNELS", "")
     if requested not in ("", "off", *_LEVELS):
-        raise InputError(f"REGARD_KERNELS is {requested!r}; it must be off, avx2 or vnni, or not be set")
+        raise ConfigError(f"REGARD_KERNELS is {requested!r}; it must be off, avx2 or vnni, or not be set")
     if requested == "off":
         return None, KernelStatus(None, "REGARD_KERNELS is off")
     try:
@@ -291,10 +291,10 @@ def _load() -> tuple[ctypes.CDLL | None, KernelStatus]:
         level = requested or _best_level(library)
     except _UnusableError as error:
         if requested:
-            raise InputError(f"REGARD_KERNELS is {requested}, but there are no kernels: {error}") from None
+            raise ConfigError(f"REGARD_KERNELS is {requested}, but there are no kernels: {error}") from None
         return None, KernelStatus(None, str(error))
     if _LEVELS[level] > library.regard_best_level():
-        raise InputError(f"REGARD_KERNELS is {level}, but this processor does not have {_INSTRUCTIONS[level]}")
+        raise ConfigError(f"REGARD_KERNELS is {level}, but this processor does not have {_INSTRUCTIONS[level]}")
     library.regard_set_level(_LEVELS[level])
     return library, KernelStatus(level)
 
@@ -388,7 +388,7 @@ def threads() -> int:
 def one_thread_for_torch() -> Iterator[None]:
     """Limit torch and kernels to one thread each in this thread, and in those that are started meanwhile.
 
-    Those keep it: torch has one number for the process, and each thread looks at it once, when it starts.
+    Those keep it: torch has one number for the process, and each thread reads it once, when it starts.
     """
     given = torch.get_num_threads()
     if given == 1:  # setting it takes longer than a small step

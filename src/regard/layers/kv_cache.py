@@ -154,13 +154,13 @@ class KeyValueCache:
 
     def _with_room_for(self, S: int, new: KeyValue) -> KeyValue:
         # Zeros rather than whatever memory holds: a weight of 0 on a NaN is a NaN.
-        room = 0 if self._kept is None else self._kept.key_BGSK.size(2)
-        if self._kept is not None and room >= S:
+        space = 0 if self._kept is None else self._kept.key_BGSK.size(2)
+        if self._kept is not None and space >= S:
             return self._kept
-        key, value = (x.new_zeros(*x.shape[:2], max(S, 2 * room, 16), x.size(3)) for x in new)
+        key, value = (x.new_zeros(*x.shape[:2], max(S, 2 * space, 16), x.size(3)) for x in new)
         if self._kept is not None:
-            key[:, :, :room] = self._kept.key_BGSK
-            value[:, :, :room] = self._kept.value_BGSV
+            key[:, :, :space] = self._kept.key_BGSK
+            value[:, :, :space] = self._kept.value_BGSV
         return KeyValue(key, value)
 
 
@@ -295,7 +295,7 @@ def _index(rows: NDArray[np.int64], device: torch.device) -> Tensor:
 
 
 def _selected(x_BGCK: Tensor, index: Tensor, S: int) -> Tensor:
-    """Return some rows, with the positions that they hold and room for as many more as there was."""
+    """Return some rows, with the positions that they hold and space for as many more as there was."""
     selected = x_BGCK.new_zeros(index.size(0), *x_BGCK.shape[1:])
     selected[:, :, :S] = x_BGCK[:, :, :S].index_select(0, index)
     return selected

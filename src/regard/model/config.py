@@ -66,7 +66,7 @@ class TransformerConfig(Config):
 
     norm: Literal["layer", "rms"] = "layer"
     norm_placement: NormPlacement = "post"
-    """Before each sublayer (second note) or after the residual (third note, the paper)."""
+    """Before each sublayer, or after the residual connection as in the paper."""
     norm_eps: Annotated[float, Field(ge=0.0, strict=True)] = 1e-5
     final_norm: Flag | None = None
     """A norm after the last layer of each stack; unless given, where norms come before the sublayers."""

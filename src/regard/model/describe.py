@@ -1,4 +1,4 @@
-"""The fourth note's tables for a given model: every symbol, its meaning, its shape and its parameters."""
+"""Tables of a model: every symbol, its meaning, its shape and its parameters."""
 
 import re
 from collections.abc import Mapping, Sequence

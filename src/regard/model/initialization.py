@@ -25,12 +25,12 @@ def initialize(model: nn.Module) -> None:
 
 
 class Undrawn(TorchFunctionMode):
-    """A context in which nothing is drawn: for parameters that are all read from a file next."""
+    """A context in which nothing is initialized: for parameters that are all read from a file next."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Leave what would be drawn as it is in memory."""
+        """Leave what would be initialized as it is in memory."""
         kwargs = kwargs or {}
         # Some functions of nn.init come here themselves, of others what they call.
         if getattr(func, "__module__", None) == nn.init.__name__ or func in (Tensor.uniform_, Tensor.normal_):

@@ -110,7 +110,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
-        """Return the weights with which each target token (B, T) looks at each source token (B, S): (L, B, H, T, S).
+        """Return the weights with which each target token (B, T) attends to each source token (B, S): (L, B, H, T, S).
 
         >>> import torch
         >>> from regard import Transformer, TransformerConfig
@@ -164,7 +164,7 @@ class Transformer(nn.Module):
         return self.logits(self.encode(tokens).states_BSD if kind == "encoder-only" else self.decode(tokens))
 
     def describe(self) -> str:
-        """Return the fourth note's tables for this model: every symbol, its meaning, its shape and its parameters."""
+        """Return tables of this model: every symbol, its meaning, its shape and its parameters."""
         return describe(self.config, dict(self.named_parameters()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -190,7 +190,7 @@ class Transformer(nn.Module):
         check_build(path, modules, build)
         make = cls if build is None else build
         saved = common_type(tensors, source=path)
-        with Undrawn(), torch.device("meta"):  # sizes are compared before there is room for them
+        with Undrawn(), torch.device("meta"):  # sizes are compared before memory is allocated
             load_tensors(make(config), tensors, source=path)
         with Undrawn():
             model = make(config).to(saved if at_least is None else torch.promote_types(saved, at_least))

@@ -8,9 +8,9 @@ from regard.errors import InputError
 
 
 def layer_norm(x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, *, eps: float = 1e-5) -> Tensor:
-    """Centre and scale each row: (x - E[x]) / √(Var[x] + ε) · γ + β (first note).
+    """Centre and scale each row: (x - E[x]) / √(Var[x] + ε) · γ + β (Ba et al. 2016).
 
-    With ε = 0 this is the third note's γ · (x - μ)/σ + β. There a row of equal values, whose σ is 0, gives β.
+    With ε = 0 this is γ · (x - μ)/σ + β. There a row of equal values, whose σ is 0, gives β.
 
     >>> layer_norm(torch.tensor([[1.0, 3.0], [2.0, 2.0]]), eps=0.0)
     tensor([[-1.,  1.],

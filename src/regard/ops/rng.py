@@ -1,7 +1,7 @@
 """Random numbers of training: random words that are a pure function of keys.
 
 While a training step runs inside `keyed_dropout`, each row has a key: what is dropped from an example does not
-depend on its neighbours, on the number of processes, or on what was drawn before.
+depend on its neighbours, on the number of processes, or on what was sampled before.
 """
 
 from collections.abc import Iterator
@@ -126,7 +126,7 @@ class _RowKeys:
         rows = self._keys_B.size(0) if self.places is None else self.places[0].size(0)
         given = 0 if x.dim() == 0 else x.size(0) if self.places is None else x.shape[:-1].numel()
         if x.dim() == 0 or given != rows:
-            raise InputError(f"what is dropped or drawn has keys for {rows} rows; it was given {tuple(x.shape)}")
+            raise InputError(f"what is dropped or sampled has keys for {rows} rows; it was given {tuple(x.shape)}")
         self._keys_B = self._keys_B.to(x.device) + _GOLDEN
         # Scrambled once more for each use, so that the streams of different uses do not run into each other.
         starts_B = mixed(self._keys_B.clone())

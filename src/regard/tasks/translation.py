@@ -25,7 +25,7 @@ class Translation:
     alternatives: tuple["Translation", ...] = ()
     """The next best, where more than one was asked for."""
     cut: bool = False
-    """Whether a sentence ends because it had no more room, and not because the model ended it."""
+    """Whether a sentence ends because it reached its limit, and not because the model ended it."""
     alignment: list[tuple[int, int]] | None = None
     """For each target token the source token that it attends to most, as (source, target), where asked for."""
     source_tokens: list[str] | None = None

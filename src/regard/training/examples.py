@@ -120,10 +120,10 @@ class Examples:
 
     def plan(self, *, budget: int, seed: int, epoch: int) -> list[Indices]:
         """Return the batches of an epoch, by the numbers of their examples."""
-        drawn = draw_examples([len(corpus) for corpus in self._corpora], self._weights, seed=seed, epoch=epoch)
+        numbers = draw_examples([len(corpus) for corpus in self._corpora], self._weights, seed=seed, epoch=epoch)
         if self._fitting is not None:
-            drawn = drawn[self._fitting[drawn]]
-        return plan_batches(drawn, self._lengths, budget=budget, seed=seed, epoch=epoch)
+            numbers = numbers[self._fitting[numbers]]
+        return plan_batches(numbers, self._lengths, budget=budget, seed=seed, epoch=epoch)
 
     def pair(self, example: int) -> tuple[list[int], list[int]]:
         """Return one example: the source with its tag and its end, and the bare target."""

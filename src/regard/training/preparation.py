@@ -80,7 +80,7 @@ def tokenizers(run: Run, out: Path, tell: Tell) -> tuple[Tokenizer, Tokenizer]:
 def _trained(run: Run, sides: tuple[int, ...], tell: Tell) -> Tokenizer:
     def texts() -> Iterator[str]:
         for corpus in run.data.train:
-            for pair in corpus.read():  # its rough forms have nothing to learn words from
+            for pair in corpus.read():  # its noisy forms have nothing to learn words from
                 if not is_oversized(pair):
                     yield from (pair[side] for side in sides)
 

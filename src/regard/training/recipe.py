@@ -115,7 +115,7 @@ class Training(Config):
     r_drop_from: Size = 1
     """The first step that makes two passes: a model that knows little learns more from the next batch."""
     subword_dropout: Annotated[float, Field(ge=0.0, le=1.0, strict=True)] = 0.0
-    """How many merges of a BPE tokenizer are left out, drawn anew in each epoch."""
+    """How many merges of a BPE tokenizer are left out, chosen anew in each epoch."""
     dropout_rise: Count = 0
     """Over how many steps the rates of dropout rise from nothing: what little a model knows at first needs none."""
     precision: Literal["float32", "bfloat16", "float16", "int8", "float64"] = "float32"

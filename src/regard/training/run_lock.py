@@ -91,7 +91,7 @@ def _is_at(path: Path, file: IO[str]) -> bool:
 
 
 @contextmanager
-def claimed(out: Path, run: Run) -> Iterator[None]:
+def owned(out: Path, run: Run) -> Iterator[None]:
     """Make the directory this run's, unless it is another's.
 
     If this block fails before it has saved a state, the directory holds again what it held before.

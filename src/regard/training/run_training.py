@@ -21,7 +21,7 @@ from regard.training.model_card import write_card
 from regard.training.preparation import prepare
 from regard.training.processes import Processes
 from regard.training.recipe import Run
-from regard.training.run_lock import claimed, locked
+from regard.training.run_lock import locked, owned
 from regard.training.signals import stop_on_signals
 from regard.training.train_step import Build
 from regard.training.trainer import Trainer
@@ -87,7 +87,7 @@ def train(
 def _run_directory(out: Path, run: Run, processes: Processes, callback: Callback) -> Iterator[None]:
     """Have the directory of the run, which the first process has for all."""
     if processes.first:
-        with locked(out, callback.tell), claimed(out, run):
+        with locked(out, callback.tell), owned(out, run):
             yield
     else:
         yield

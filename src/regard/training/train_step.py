@@ -176,7 +176,7 @@ class TrainStep:
 
     @contextlib.contextmanager
     def _products(self) -> Iterator[None]:
-        """Multiply in the precision of the run; what is computed here goes back in it, too."""
+        """Multiply in the precision of the run, forward and backward."""
         device = self.device.type
         half = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(self._settings.precision)
         with torch.autocast(device, half or torch.bfloat16, enabled=half is not None):

@@ -138,6 +138,10 @@ class Trainer:
             raise ConfigError(
                 f"{self._out} was trained on other data, or with other tokenizers, than the run names now"
             )
+        before = tuple(found.state.get("modules", ()))
+        if before != self._modules:
+            trained, now = (", ".join(names) or "regard's alone" for names in (before, self._modules))
+            raise ConfigError(f"{self._out} was trained with other modules: {trained}; now they are {now} (build=)")
         self._train_step.load(found.tensors, found.path)
         self._progress = Progress.of(found.state["progress"])
         self._callback.tell(f"resumed at step {self.step:,} of {self.total:,}")
@@ -311,6 +315,7 @@ class Trainer:
             "progress": self._progress.content(),
             "data": self._prepared.fingerprints,
             "environment": self._environment,
+            "modules": list(self._modules),
         }
         if self._train_step.sharded:
             self._save_parts(parent, state)

@@ -17,12 +17,10 @@ from torch import Tensor, nn
 from regard import InputError, Transformer, TransformerConfig, accelerate, label_smoothed_cross_entropy, unaccelerate
 from regard.acceleration.accelerate import Precision, Report
 from regard.acceleration.known import REFERENCES
-from regard.kernels.bindings import kernels
 from regard.layers import Dropout, FeedForward, MultiHeadAttention, OutputProjection, Residual
 from regard.ops.rng import keyed_dropout
 from tests.strategies import VOCAB, configs, model_of, tokens
-
-needs_kernels = pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
+from tests.unit.acceleration.problems import needs_kernels
 
 
 def small_model(**changes: Any) -> Transformer:
@@ -103,6 +101,7 @@ def test_objects_parameters_hooks_and_ties_stay(precision: Precision) -> None:
         assert called.pop() == "key"
 
 
+@needs_kernels
 def test_what_is_not_known_is_left_and_reported() -> None:
     model = small_model()
     assert model.encoder is not None
@@ -120,8 +119,7 @@ def test_what_is_not_known_is_left_and_reported() -> None:
     left = dict(report.left)
     assert left.pop("encoder.layers.0.feed_forward") == f"is a {__name__}.Scaled"
     assert left.pop("decoder.layers.0.cross_attention") == "has hooks"
-    if kernels() is not None:
-        assert left.pop("decoder.layers.0.feed_forward.expand") == "has a forward of its own"
+    assert left.pop("decoder.layers.0.feed_forward.expand") == "has a forward of its own"
     assert not left
     assert "left: " in str(report)
     assert "decoder.layers.0.cross_attention has hooks" in str(report)

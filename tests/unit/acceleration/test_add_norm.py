@@ -9,9 +9,9 @@ from torch.autograd import forward_ad
 
 from regard.acceleration.add_norm import add_and_norm
 from regard.errors import InputError
-from regard.kernels.bindings import kernels
 from regard.ops import dropout, layer_norm
 from regard.ops.rng import keyed_dropout
+from tests.unit.acceleration.problems import needs_kernels
 
 
 def in_float64(x: Tensor, y: Tensor, gamma: Tensor, beta: Tensor, rate: float, keys: Tensor) -> Tensor:
@@ -42,6 +42,7 @@ def test_it_is_dropout_addition_and_norm(shape: tuple[int, int, int], rate: floa
         assert error <= 2e-5 * right.abs().max().clamp(min=1e-30) * (10 if size < 1 else 1)
 
 
+@needs_kernels
 def test_bits_depend_on_neither_neighbors_nor_threads() -> None:
     x, y = torch.randn(64, 30, 128), torch.randn(64, 30, 128)
     gamma, beta = torch.randn(128).requires_grad_(), torch.randn(128)
@@ -114,7 +115,7 @@ def test_a_single_row_with_keys_is_no_batch() -> None:
         torch.testing.assert_close(found, layer_norm(x + dropout(y, 0.5), gamma, beta))
 
 
-@pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
+@needs_kernels
 def test_second_derivatives_are_refused_and_not_zero() -> None:
     x = torch.randn(2, 3, 8, requires_grad=True)
     loss = (add_and_norm(x, x * x, torch.ones(8), torch.zeros(8)) * torch.randn(2, 3, 8)).sum()

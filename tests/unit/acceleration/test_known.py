@@ -12,6 +12,7 @@ from regard import MultiHeadAttention, Transformer, TransformerConfig, accelerat
 from regard.acceleration.known import REFERENCES, is_sharded, reference_type, unknown_module
 from regard.acceleration.snapshot import Snapshot
 from regard.layers import Decoder, FeedForward, OutputProjection, Residual
+from tests.unit.acceleration.problems import needs_kernels
 
 
 def small_model() -> Transformer:
@@ -201,6 +202,7 @@ def test_it_sees_through_fsdps_wrapper(accelerated: bool) -> None:
     assert unknown_module(sharded) == f"the model is a {__name__}.Changed"
 
 
+@needs_kernels
 @pytest.mark.usefixtures("one_process")
 def test_what_is_sharded_already_is_left() -> None:
     from torch.distributed.fsdp import fully_shard

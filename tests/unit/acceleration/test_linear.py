@@ -35,7 +35,9 @@ def test_typical_rows_are_off_by_two_hundredths() -> None:
 def test_a_row_does_not_depend_on_its_neighbors() -> None:
     x, weight, bias = problem(40, 64, 48, 2)
     loud = torch.cat([x[:1], 1e6 * x[1:]])
-    assert int8_linear(loud, weight, bias)[0].equal(int8_linear(x[:1], weight, bias)[0])
+    together, alone = int8_linear(loud, weight, bias)[0], int8_linear(x[:1], weight, bias)[0]
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
+    assert kernels() is None or together.equal(alone)
 
 
 def test_the_gradient_of_the_input_is_unbiased() -> None:

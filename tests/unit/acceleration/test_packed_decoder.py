@@ -200,7 +200,9 @@ def test_int8_comes_close_and_rows_do_not_depend_on_each_other() -> None:
             loud = PackedBackend(model, precision).new_decoder(sources, 2)
             loud.admit([3])
             alone = loud.step(words_BN[3:4])
-        assert (alone[0] - together[precision][3]).abs().max() < 1e-4
+        # Without kernels, torch's float32 matmul rounds by the shape of a batch, and int8 then to another step.
+        exact = precision == "float" or kernels() is not None
+        assert (alone[0] - together[precision][3]).abs().max() < (1e-4 if exact else 0.1)
     difference = (together["int8"] - together["float"]).abs().mean() / together["float"].std()
     assert 0.0 < difference < 0.05
 

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import regard
 from regard.acceleration.attention import ShortSequenceAttention
-from regard.acceleration.short_attention import are_short, is_short
+from regard.acceleration.short_attention import fits_kernel, fits_varlen
 from regard.acceleration.varlen import SameSequence, Sequences
 from regard.kernels.bindings import kernels
 from regard.layers import KeyValue
@@ -40,7 +40,7 @@ def attention(
 
 
 def taken(query: Tensor, key: Tensor, value: Tensor, causal: bool = False, allowed: Tensor | None = None) -> bool:
-    return is_short(query, key, value, causal, allowed)
+    return fits_kernel(query, key, value, causal, allowed)
 
 
 def test_it_takes_what_training_on_sequences_has_and_leaves_the_rest() -> None:
@@ -232,7 +232,7 @@ def test_sequences_behind_one_another_do_not_see_each_other(
         random_heads(1, G, keys.size, V),
     )
     if queries.size and keys.size:
-        assert are_short(query, key, value, causal, mask)
+        assert fits_varlen(query, key, value, causal, mask)
     output = attention(query, key, value, mask, causal=causal)
     q, k, v = doubles = [x.detach().double().requires_grad_() for x in (query, key, value)]
     expected, _ = regard.attention(q, k, v, mask, causal=causal, return_weights=True)  # the reference path
@@ -270,10 +270,10 @@ def test_sequences_behind_one_another_give_the_bits_of_a_padded_batch() -> None:
 def test_of_sequences_behind_one_another_it_leaves_what_is_long_and_what_is_not_in_order() -> None:
     x, sequences = random_heads(1, 2, 70, 8), Sequences.of(torch.tensor([60, 10]))
     others = Sequences.of(torch.tensor([10, 60]))
-    assert are_short(x, x, x, False, SameSequence(sequences, others))
-    assert not are_short(x, x, x, True, SameSequence(sequences, others))
-    assert not are_short(x, x, x, False, SameSequence(sequences, Sequences.of(torch.tensor([65, 5]))))
-    assert not are_short(x.double(), x.double(), x.double(), False, SameSequence(sequences, sequences))
+    assert fits_varlen(x, x, x, False, SameSequence(sequences, others))
+    assert not fits_varlen(x, x, x, True, SameSequence(sequences, others))
+    assert not fits_varlen(x, x, x, False, SameSequence(sequences, Sequences.of(torch.tensor([65, 5]))))
+    assert not fits_varlen(x.double(), x.double(), x.double(), False, SameSequence(sequences, sequences))
     earlier = torch.ones(70, 70, dtype=torch.bool).tril()
     for causal, mask in ((True, SameSequence(sequences, others)), (False, SameSequence(sequences, others) | earlier)):
         output = attention(x, x, x, mask, causal=causal)

@@ -5,8 +5,12 @@ they need something that is not here: a block below `<!-- needs data -->`, or FI
 are parsed, so that their verbs and options exist. A verb by itself between backticks is its name.
 """
 
+import importlib
+import importlib.util
+import itertools
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +20,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import regard
 from regard.cli.app import app
 
 ROOT = Path(__file__).parents[3]
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "src/regard/models").glob("*/README.md")),
 ]
@@ -82,6 +89,10 @@ def _blocks(page: str) -> Iterator[tuple[list[str], bool]]:
         before = line
 
 
+def _without_code(page: str) -> str:
+    return re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
+
+
 def _commands(page: str) -> Iterator[Command]:
     for lines, marked in _blocks(page):
         for number, line in enumerate(lines):
@@ -91,10 +102,9 @@ def _commands(page: str) -> Iterator[Command]:
             elif line.split(" ")[0] in PROGRAMS:
                 text = re.sub(r"\s+# .*", "", line)
                 yield Command(text, marked or _has_placeholder(text))
-    prose = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
-    for code in re.findall(r"`([^`\n]+)`", prose):
+    for code in re.findall(r"`([^`\n]+)`", _without_code(page)):
         program, *arguments = code.split(" ")
-        if program in ("regard", "make", "python", "pip"):
+        if arguments and program in ("regard", "make", "python", "pip"):
             names_a_verb = program == "regard" and not _verb(arguments)[1]
             yield Command(code, names_a_verb or _has_placeholder(code))
 
@@ -102,8 +112,7 @@ def _commands(page: str) -> Iterator[Command]:
 def _verb(arguments: list[str]) -> tuple[Any, list[str]]:
     """The verb that arguments begin with, and those that follow it."""
     command = typer.main.get_command(app)
-    while (verbs := getattr(command, "commands", None)) is not None:
-        assert arguments, "a verb is missing"
+    while arguments and (verbs := getattr(command, "commands", None)) is not None:
         assert arguments[0] in verbs, f"there is no verb {arguments[0]}; there are {', '.join(verbs)}"
         command, arguments = verbs[arguments[0]], arguments[1:]
     return command, arguments
@@ -148,10 +157,13 @@ def test_what_other_programs_are_told_is_there(command: Command) -> None:
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
         assert words[1] in targets
     elif words[0] == "python":
-        assert (ROOT / words[1]).is_file()
-    else:
-        (extra,) = re.findall(r"regard\[(.*)\]", command.text)
-        assert f"\n{extra} = [" in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+        assert command.needs_data or (ROOT / words[1]).is_file()
+    elif words[0] == "pip":
+        assert re.search(r"(regard|\.)(\[.*\])?$", words[-1]), "only regard is installed"
+        declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        extras = [extra for listed in re.findall(r"\[(.*)\]", words[-1]) for extra in listed.split(",")]
+        assert {*extras} <= {*declared["optional-dependencies"]}
+        assert all((ROOT / file).is_file() for flag, file in itertools.pairwise(words) if flag == "-c")
 
 
 def test_options_between_backticks_exist() -> None:
@@ -164,6 +176,71 @@ def test_options_between_backticks_exist() -> None:
     for page in PAGES:
         for options in re.findall(r"`(--[^`\n]+)`", page.read_text(encoding="utf-8")):
             assert {word for word in shlex.split(options) if word.startswith("--")} <= known, f"{page.name}: {options}"
+
+
+def test_relative_links_resolve() -> None:
+    for page in (*PAGES, *sorted((ROOT / "benchmarks/results").glob("*.md"))):
+        text = _without_code(page.read_text(encoding="utf-8"))
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if target.startswith(("http://", "https://")):
+                continue
+            name, _, anchor = target.partition("#")
+            linked = (page.parent / name).resolve() if name else page
+            assert linked.exists(), f"{page.name}: {target} is not there"
+            if anchor:
+                assert anchor in _anchors(linked.read_text(encoding="utf-8")), f"{page.name}: {target} has no heading"
+
+
+def _anchors(page: str) -> set[str]:
+    """The anchors of the headings, as GitHub and MyST make them."""
+    headings = re.findall(r"^#+ (.*)$", _without_code(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name + "/" + page.name)
+def test_names_of_the_library_exist(page: Path) -> None:
+    text = _without_code(page.read_text(encoding="utf-8"))
+    text = re.sub(r"^\| (`.*?)\| ", "", text, flags=re.MULTILINE) if page.name == "CHANGELOG.md" else text
+    package = ""
+    for name in re.findall(r"`((?:regard)?(?:\.\w+)+)", text):
+        full = name if name.startswith("regard") else package + name
+        package = full.rpartition(".")[0]
+        if full.startswith("regard."):
+            _resolve(full)
+
+
+def _resolve(name: str) -> object:
+    """Import as much of a dotted name as is a module, and take the rest from it."""
+    found, path = importlib.import_module("regard"), "regard"
+    for part in name.split(".")[1:]:
+        path = f"{path}.{part}"
+        try:
+            found = importlib.import_module(path)
+        except ModuleNotFoundError:
+            assert hasattr(found, part), f"{name}: {path} is not there"
+            found = getattr(found, part)
+    return found
+
+
+def test_the_configuration_reference_is_what_its_script_writes() -> None:
+    reference = _script("reference")
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run `python docs/reference.py`"
+
+
+def test_every_public_name_is_in_the_api_reference() -> None:
+    documented = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    for name in regard.__all__:
+        assert re.search(rf"(::|regard\.) ?(regard\.)?{name}\b", documented), f"regard.{name}"
+
+
+def _script(name: str) -> Any:
+    """Import a script of docs/, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_the_documentation_has_commands() -> None:

@@ -47,9 +47,9 @@ def test_order_is_a_function_of_seed_and_epoch() -> None:
 def test_weights_say_how_often_a_corpus_is_seen() -> None:
     counts: Counter[int] = Counter()
     for epoch in range(4):
-        drawn = draw_examples([10, 8, 6], [1.0, 2.5, 0.5], seed=3, epoch=epoch)
-        assert len(drawn) == 10 + 20 + 3
-        counts.update(drawn.tolist())
+        numbers = draw_examples([10, 8, 6], [1.0, 2.5, 0.5], seed=3, epoch=epoch)
+        assert len(numbers) == 10 + 20 + 3
+        counts.update(numbers.tolist())
     assert all(counts[index] == 4 for index in range(10))
     assert all(8 <= counts[index] <= 12 for index in range(10, 18))
     assert len([index for index in range(18, 24) if counts[index]]) > 3

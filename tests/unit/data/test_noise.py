@@ -1,4 +1,4 @@
-"""Rough forms of sentences: beside the smooth ones, the same each time, and right in what they ask for."""
+"""Noisy copies of sentences: beside the smooth ones, the same each time, and right in what they ask for."""
 
 from pathlib import Path
 

@@ -55,8 +55,10 @@ def test_merges_are_left_out_at_the_rate() -> None:
     assert tokenizer.merges == [("a", "b"), ("▁", "ab")]
     dropout, numbers, tries = SubwordDropout(tokenizer, 0.3, seed=3), tokenizer.encode("ab"), 4000
     pieces = Counter(len(dropout.cut(numbers, epoch=0, example=example)) for example in range(tries))
-    for count, chance in ((1, 0.7 * 0.7), (2, 0.7 * 0.3), (3, 0.3)):
-        assert pieces[count] / tries == pytest.approx(chance, abs=4 * (chance * (1 - chance) / tries) ** 0.5)
+    for count, probability in ((1, 0.7 * 0.7), (2, 0.7 * 0.3), (3, 0.3)):
+        assert pieces[count] / tries == pytest.approx(
+            probability, abs=4 * (probability * (1 - probability) / tries) ** 0.5
+        )
 
 
 def test_a_pair_that_was_learned_later_is_merged_where_the_first_is_left_out() -> None:

@@ -107,11 +107,11 @@ Phrases = tuple[tuple[int, ...], ...]
 
 def can_be_met(request: Request, required: Phrases, forbidden: Phrases, least: int) -> bool:
     """Whether any sequence at all does what is asked for."""
-    room = range(max(least, len(request.prefix)), request.limit + 1)
+    lengths = range(max(least, len(request.prefix)), request.limit + 1)
     return any(
         all(contains([*request.prefix, *rest], phrase) for phrase in required)
         and not any(contains([*request.prefix, *rest], phrase) for phrase in forbidden)
-        for length in room
+        for length in lengths
         for rest in product(range(2, 7), repeat=length - len(request.prefix))
     )
 
@@ -134,7 +134,7 @@ def test_constraints_are_met_whenever_they_can_be(
     try:
         _, (*_, constrained) = 0, run([5, sentence], [Request(4), request], wanted, vocabulary=7)
     except InputError:
-        # Phrases may overlap, which the search does not try: it asks for room for each of them apart.
+        # Phrases may overlap, which the search does not try: it asks for space for each of them apart.
         overlap = sum(map(len, required)) + len(prefix) > limit or bool(forbidden)
         assert overlap or not can_be_met(request, required, forbidden, wanted.min_length)
         return

@@ -1,4 +1,4 @@
-"""A shortlist changes which words are looked at, and nothing else."""
+"""A shortlist changes which words are considered, and nothing else."""
 
 import os
 from pathlib import Path

@@ -120,7 +120,7 @@ def test_a_library_of_another_version_is_not_used(tmp_path: Path) -> None:
 def test_a_processor_may_have_less_than_was_asked_for(tmp_path: Path) -> None:
     avx2 = str(stub(tmp_path, level=1))
     assert run(STATUS, REGARD_KERNEL_LIBRARY=avx2, REGARD_KERNELS="") == "avx2||False"
-    attempt = "try:\n    kernels()\nexcept InputError as error:\n    print(error)"
+    attempt = "try:\n    kernels()\nexcept ConfigError as error:\n    print(error)"
     assert run(attempt, REGARD_KERNEL_LIBRARY=avx2, REGARD_KERNELS="vnni") == (
         "REGARD_KERNELS is vnni, but this processor does not have AVX-512 VNNI"
     )
@@ -178,7 +178,7 @@ def test_an_unknown_choice_is_an_error_when_kernels_are_first_needed() -> None:
 for attempt in (kernels, kernel_status, lambda: can_compute(torch.ones(1))):
     try:
         attempt()
-    except InputError as error:
+    except ConfigError as error:
         print(error)
 """
     sentence = "REGARD_KERNELS is 'sse'; it must be off, avx2 or vnni, or not be set"

@@ -9,7 +9,7 @@ from regard.ops.rng import keyed_dropout, mixed
 @pytest.mark.parametrize("rate", [0.3, 0.001])
 @pytest.mark.parametrize("shape", [(6, 5, 7), (6, 2, 3, 3), (6, 64)])
 def test_keys_decide_what_is_dropped_from_a_row(rate: float, shape: tuple[int, ...]) -> None:
-    """Neighbours, order and what was drawn before make no difference; another use and another key do."""
+    """Neighbours, order and what was sampled before make no difference; another use and another key do."""
     x, keys = torch.ones(shape), torch.arange(6) * 1_000_003 - 7
     with keyed_dropout(keys):
         first, second = dropout(x, rate), dropout(x, rate)

@@ -66,7 +66,7 @@ def test_a_run_needs_an_end_and_a_judge() -> None:
         Run.from_toml(text + "seed=1")
     with pytest.raises(ConfigError, match="nothing to validate on"):
         Run.from_toml(text + "steps=1\n[validation]\npatience=3")
-    with pytest.raises(ConfigError, match="nothing to judge by"):
+    with pytest.raises(ConfigError, match="nothing to validate on"):
         Run.from_toml(text + "steps=1\n[averaging]\nkind='best'")
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from regard import Transformer, train
 from regard.data import Tokenizer
 from regard.errors import ConfigError, DataError, ModelError
 from regard.training.callbacks import METRICS, read_metrics
+from regard.training.evaluation import read_run
 from regard.training.examples import Batch
 from regard.training.losses import cross_entropy
 from regard.training.run_lock import RUN_FILE, locked
@@ -74,6 +76,27 @@ def test_a_refused_run_leaves_the_file_of_the_run_that_was_there(tmp_path: Path)
     with pytest.raises(ConfigError, match="was trained on other data"):
         train(small_run(tmp_path, corpus.replace("NAME", "other")), out)
     assert (out / RUN_FILE).read_bytes() == before
+
+
+def test_a_run_of_the_first_versions_resumes(tmp_path: Path) -> None:
+    """They called a sampled gradient "drawn", and had no device to choose."""
+    sampled = "training.softmax_gradient=sampled"
+    whole = train(small_run(tmp_path, sampled), tmp_path / "whole")
+    out = train(small_run(tmp_path, sampled, "training.steps=8"), tmp_path / "out")
+    content = json.loads((out / RUN_FILE).read_text())
+    assert content["training"]["softmax_gradient"] == "sampled"
+    content["training"]["softmax_gradient"] = "drawn"
+    del content["training"]["device"], content["training"]["compile"]
+    (out / RUN_FILE).write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="softmax_gradient was 'sampled' there and is 'exact' here"):
+        train(small_run(tmp_path), out)
+    assert read_run(out).training.softmax_gradient == "sampled"
+    heard = Notes()
+    train(small_run(tmp_path, "training.softmax_gradient=drawn"), out, callback=heard)
+    assert any("resumed at step 8" in sentence for sentence in heard.sentences)
+    assert json.loads((out / RUN_FILE).read_text())["training"]["softmax_gradient"] == "sampled"
+    resumed, expected = Transformer.load(out).state_dict(), Transformer.load(whole).state_dict()
+    assert all(tensor.equal(expected[name]) for name, tensor in resumed.items())
 
 
 def test_a_start_that_fails_leaves_nothing_in_the_way_of_the_next(tmp_path: Path) -> None:

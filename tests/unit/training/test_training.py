@@ -119,12 +119,12 @@ def test_two_passes_begin_at_their_step(tmp_path: Path) -> None:
 def test_dropout_rises_to_its_rate_and_stays_there(tmp_path: Path) -> None:
     rates: list[set[float]] = []
 
-    def watching(model: Transformer, batch: Batch) -> Tensor:
+    def counting_loss(model: Transformer, batch: Batch) -> Tensor:
         rates.append({layer.rate for layer in model.modules() if isinstance(layer, Dropout)})
         return cross_entropy()(model, batch)
 
     run = small_run(tmp_path, "model.dropout=0.4", "training.dropout_rise=3", "training.steps=6")
-    train(run, tmp_path / "out", loss=watching)
+    train(run, tmp_path / "out", loss=counting_loss)
     assert [max(some) for some in rates] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
 
 

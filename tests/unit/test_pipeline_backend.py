@@ -1,0 +1,213 @@
+"""What decodes is named, and is never a stale copy of the model."""
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from regard import Pipeline, Transformer
+from regard.data.lexicon import Lexicon
+from regard.decoding.shortlist import Shortlist
+from regard.errors import InputError
+from regard.layers import FeedForward
+from tests.unit.models import SENTENCES, small_model, small_pipeline
+
+TEXTS = SENTENCES[::9]
+
+
+def decoder_layer(model: Transformer, number: int = 0) -> nn.Module:
+    return model.get_submodule(f"decoder.layers.{number}")
+
+
+class Opposite(FeedForward):
+    def forward(self, x: Tensor) -> Tensor:
+        return -super().forward(x)
+
+
+class Negative(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return -x
+
+
+def scale_a_weight(model: Transformer) -> None:
+    with torch.no_grad():
+        model.output.weight.mul_(-1.0)
+
+
+def scale_a_weight_in_inference_mode(model: Transformer) -> None:
+    with torch.inference_mode():
+        model.output.weight.mul_(-1.0)
+
+
+def change_one_number(model: Transformer) -> None:
+    with torch.no_grad():
+        model.get_parameter("decoder.layers.1.feed_forward_residual.norm.bias")[0] += 9.0
+
+
+def load_other_weights(model: Transformer) -> None:
+    model.load_state_dict({name: -tensor for name, tensor in model.state_dict().items()})
+
+
+def assign_other_data(model: Transformer) -> None:
+    model.output.weight.data = -model.output.weight.data
+
+
+def assign_a_parameter(model: Transformer) -> None:
+    model.output.weight = nn.Parameter(-model.output.weight.detach())
+
+
+def step_an_optimizer(model: Transformer) -> None:
+    model.output.weight.grad = model.output.weight.detach().clone()
+    torch.optim.SGD(model.parameters(), lr=2.0).step()
+
+
+def change_a_setting(model: Transformer) -> None:
+    decoder_layer(model).feed_forward.activation = "silu"  # type: ignore[union-attr]
+    decoder_layer(model, 1).feed_forward_residual.placement = "pre"  # type: ignore[union-attr]
+
+
+def swap_layers(model: Transformer) -> None:
+    assert model.encoder is not None
+    layers = model.encoder.layers
+    layers[0], layers[1] = layers[1], layers[0]
+
+
+def remove_a_layer(model: Transformer) -> None:
+    assert model.encoder is not None
+    del model.encoder.layers[0]
+
+
+def replace_a_module(model: Transformer) -> None:
+    config = model.config
+    opposite = Opposite(config.d_model, config.d_ff, activation=config.activation).double().eval()
+    opposite.load_state_dict(decoder_layer(model).feed_forward.state_dict())  # type: ignore[union-attr]
+    decoder_layer(model).feed_forward = opposite
+
+
+def change_a_class(model: Transformer) -> None:
+    decoder_layer(model).get_submodule("feed_forward").__class__ = Opposite
+
+
+def assign_a_forward(model: Transformer) -> None:
+    module = decoder_layer(model).get_submodule("feed_forward")
+    plain = module.forward
+    module.forward = lambda x: -plain(x)
+
+
+def parametrize_a_weight(model: Transformer) -> None:
+    parametrize.register_parametrization(model.output, "weight", Negative())
+
+
+def add_a_hook(model: Transformer) -> None:
+    model.output.register_forward_hook(lambda module, inputs, logits: -logits)
+
+
+def add_a_hook_before(model: Transformer) -> None:
+    model.output.register_forward_pre_hook(lambda module, inputs: (-inputs[0],))
+
+
+CHANGES: dict[Callable[[Transformer], None], str] = {
+    scale_a_weight: "packed",
+    scale_a_weight_in_inference_mode: "packed",
+    change_one_number: "packed",
+    load_other_weights: "packed",
+    assign_other_data: "packed",
+    assign_a_parameter: "packed",
+    step_an_optimizer: "packed",
+    change_a_setting: "packed",
+    swap_layers: "packed",
+    remove_a_layer: "packed",
+    replace_a_module: rf"generic decoder \(decoder.layers.0.feed_forward is a {__name__}.Opposite\)",
+    change_a_class: rf"generic decoder \(decoder.layers.0.feed_forward is a {__name__}.Opposite\)",
+    assign_a_forward: r"generic decoder \(decoder.layers.0.feed_forward has a forward of its own\)",
+    parametrize_a_weight: r"generic decoder \(output is a .*Parametrized",
+    add_a_hook: r"generic decoder \(output has hooks\)",
+    add_a_hook_before: r"generic decoder \(output has hooks\)",
+}
+
+
+@pytest.mark.parametrize(("change", "backend"), CHANGES.items(), ids=[change.__name__ for change in CHANGES])
+def test_a_change_of_the_model_changes_what_is_translated(change: Callable[[Transformer], None], backend: str) -> None:
+    pipeline = small_pipeline(torch.float64)
+    before = pipeline.translate(TEXTS, to="de")
+    change(pipeline.model)
+    model, tokenizer = small_model(torch.float64)
+    change(model)
+    expected = Pipeline(model, tokenizer, tokenizer, precision="float")
+    assert pipeline.translate(TEXTS, to="de") == expected.translate(TEXTS, to="de") != before
+    assert "".join(pipeline.stream(TEXTS[0], to="de")) == expected.translate(TEXTS[0], to="de").text
+    source = pipeline.encoded(TEXTS[0], "de")
+    assert pipeline.decode([source]) == expected.decode([source])
+    assert re.match(backend, pipeline.backend), pipeline.backend
+
+
+def test_what_is_taken_back_is_as_it_was() -> None:
+    pipeline = small_pipeline(torch.float64)
+    before, name = pipeline.translate(TEXTS, to="de"), pipeline.backend
+    layer = decoder_layer(pipeline.model)
+    feed_forward = layer.get_submodule("feed_forward")
+    for _ in range(2):
+        handle = pipeline.model.output.register_forward_hook(lambda module, inputs, logits: -logits)
+        assert pipeline.translate(TEXTS, to="de") != before
+        handle.remove()
+        assert pipeline.translate(TEXTS, to="de") == before
+        replace_a_module(pipeline.model)
+        assert pipeline.translate(TEXTS, to="de") != before
+        layer.feed_forward = feed_forward
+        assert pipeline.translate(TEXTS, to="de") == before
+    assert pipeline.backend == name
+
+
+def test_the_backend_is_named() -> None:
+    for dtype, name in ((torch.float32, "packed float32 decoder"), (torch.float64, "packed float64 decoder")):
+        assert small_pipeline(dtype).backend.startswith(name)
+    pipeline = small_pipeline(precision="int8")
+    assert pipeline.backend.startswith("packed int8 decoder")
+    handle = pipeline.model.output.register_forward_hook(lambda *_: None)
+    with pytest.raises(InputError, match="int8 decoding is for models whose every module is known: output has hooks"):
+        pipeline.translate(TEXTS[0], to="de")
+    handle.remove()
+    assert pipeline.translate(TEXTS[0], to="de").tokens
+
+
+def test_a_precision_of_ones_own_choice_follows_the_model() -> None:
+    pipeline = small_pipeline(precision="auto")
+    chosen = pipeline.precision
+    handle = pipeline.model.output.register_forward_hook(lambda *_: None)
+    assert pipeline.backend == "generic decoder (output has hooks)"
+    assert pipeline.precision == "float"
+    handle.remove()
+    assert pipeline.backend.startswith("packed")
+    assert pipeline.precision == chosen
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(beam=1),
+        dict(beam=5, n_best=3),
+        dict(beam=4, groups=2),
+        dict(sample=True, seed=3),
+        dict(coverage_penalty=0.3),
+        dict(require=["house"], forbid=["cat"], prefix="Mary"),
+        dict(shortlist=True),
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_both_decoders_translate_alike(dtype: torch.dtype, options: dict[str, object]) -> None:
+    model, tokenizer = small_model(dtype)
+    size = tokenizer.vocab_size
+    shortlist = Shortlist({None: Lexicon(np.full((size, 1), -1), np.arange(0, size, 2))})
+    pipeline = Pipeline(model, tokenizer, tokenizer, precision="float", shortlist=shortlist)
+    packed = pipeline.translate(TEXTS, to="de", **options)
+    model.output.register_forward_hook(lambda *_: None)
+    generic = pipeline.translate(TEXTS, to="de", **options)
+    assert pipeline.backend == "generic decoder (output has hooks)"
+    for one, other in zip(packed, generic, strict=True):
+        assert one.score == pytest.approx(other.score, abs=1e-4 if dtype == torch.float32 else 1e-10)
+        assert one.tokens == other.tokens

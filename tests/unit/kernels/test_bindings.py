@@ -23,7 +23,7 @@ def run(code: str, **environment: str) -> str:
     """Run Python in another process, where the kernels have not been loaded yet; return what it prints."""
     found = subprocess.run(
         [sys.executable, "-c", f"from regard.kernels import bindings\nfrom regard.kernels.bindings import *\n{code}"],
-        env={**os.environ, **environment},
+        env={**os.environ, "REGARD_KERNELS": "", **environment},
         capture_output=True,
         text=True,
         timeout=120,
@@ -86,50 +86,64 @@ bindings.STRUCTS += (Unknown,)
     assert "it does not have the struct Unknown" in run(code)
 
 
-def test_a_library_that_was_not_built_or_is_none_is_not_used(tmp_path: Path) -> None:
-    missing = tmp_path / "missing.so"
-    assert "they were not built" in run(STATUS, REGARD_KERNEL_LIBRARY=str(missing))
-    text = tmp_path / "text.so"
+def statuses(*cases: tuple[Path, str]) -> list[str]:
+    """Return the status, or the error, for libraries and choices of REGARD_KERNELS."""
+    code = f"""
+import os
+from pathlib import Path
+for bindings.LIBRARY, os.environ["REGARD_KERNELS"] in {[(str(path), choice) for path, choice in cases]}:
+    bindings.LIBRARY = Path(bindings.LIBRARY)
+    bindings._load.cache_clear()
+    kernels.cache_clear()
+    try:
+        {STATUS}
+    except ConfigError as error:
+        print(error)
+"""
+    return run(code).splitlines()
+
+
+def test_a_library_that_is_missing_or_broken_is_not_used(tmp_path: Path) -> None:
+    missing, text = tmp_path / "missing.so", tmp_path / "text.so"
     text.write_text("not a library")
-    assert f"{text} cannot be loaded" in run(STATUS, REGARD_KERNEL_LIBRARY=str(text))
+    not_built, chosen, broken = statuses((missing, ""), (missing, "avx2"), (text, ""))
+    assert not_built == "None|they were not built, for want of a C++ compiler|True"
+    assert chosen == "REGARD_KERNELS is avx2, but there are no kernels: they were not built, for want of a C++ compiler"
+    assert broken.startswith(f"None|{text} cannot be loaded: ")
 
 
-def stub(directory: Path, *, level: int, version: int = bindings._VERSION, without: str = "") -> Path:
+def stub(path: Path, *, level: int, version: int = bindings._VERSION, without: str = "") -> Path:
     """A library with the functions of the kernels that do nothing, for a processor of this level."""
     values = {"regard_version": version, "regard_best_level": level, "regard_level": level}
     names = [name for name in (*bindings._VALUES, *bindings._KERNELS) if name not in ("regard_layout", without)]
     lines = [f"int {name}(void) {{ return {values.get(name, 0)}; }}" for name in names]
     text = layout().replace("\n", "\\n")
-    source = directory / "stub.c"
+    source = path.with_suffix(".c")
     source.write_text("\n".join([*lines, f'const char *regard_layout(void) {{ return "{text}"; }}']))
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", source.with_suffix(".so"), source], check=True)
-    return source.with_suffix(".so")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", path, source], check=True)
+    return path
 
 
 @needs_compiler
 def test_a_library_of_another_version_is_not_used(tmp_path: Path) -> None:
-    older = stub(tmp_path, level=2, version=1)
-    assert f"None|{older} is of another version; install regard again|True" in run(
-        STATUS, REGARD_KERNEL_LIBRARY=str(older), REGARD_KERNELS=""
-    )
-    lacking = stub(tmp_path, level=2, without="regard_step")
-    assert "is of another version" in run(STATUS, REGARD_KERNEL_LIBRARY=str(lacking), REGARD_KERNELS="")
+    older = stub(tmp_path / "older.so", level=2, version=1)
+    lacking = stub(tmp_path / "lacking.so", level=2, without="regard_step")
+    assert statuses((older, ""), (lacking, "")) == [
+        f"None|{path} is of another version; install regard again|True" for path in (older, lacking)
+    ]
 
 
 @needs_compiler
 def test_a_processor_may_have_less_than_was_asked_for(tmp_path: Path) -> None:
-    avx2 = str(stub(tmp_path, level=1))
-    assert run(STATUS, REGARD_KERNEL_LIBRARY=avx2, REGARD_KERNELS="") == "avx2||False"
-    attempt = "try:\n    kernels()\nexcept ConfigError as error:\n    print(error)"
-    assert run(attempt, REGARD_KERNEL_LIBRARY=avx2, REGARD_KERNELS="vnni") == (
-        "REGARD_KERNELS is vnni, but this processor does not have AVX-512 VNNI"
-    )
-    nothing = str(stub(tmp_path, level=0))
-    assert run(STATUS, REGARD_KERNEL_LIBRARY=nothing, REGARD_KERNELS="") == (
-        "None|this processor does not have AVX2 and FMA|True"
-    )
-    missing = run(attempt, REGARD_KERNEL_LIBRARY=str(tmp_path / "missing.so"), REGARD_KERNELS="avx2")
-    assert missing.startswith("REGARD_KERNELS is avx2, but there are no kernels: they were not built")
+    avx2, none = (stub(tmp_path / f"{level}.so", level=level) for level in (1, 0))
+    assert statuses((avx2, ""), (avx2, "avx2"), (avx2, "vnni"), (avx2, "off"), (none, ""), (none, "avx2")) == [
+        "avx2||False",
+        "avx2||False",
+        "REGARD_KERNELS is vnni, but this processor does not have AVX-512 VNNI",
+        "None|REGARD_KERNELS is off|True",
+        "None|this processor does not have AVX2 and FMA|True",
+        "REGARD_KERNELS is avx2, but this processor does not have AVX2 and FMA",
+    ]
 
 
 PRODUCT = """
@@ -158,19 +172,17 @@ def test_the_avx2_kernels_run_wherever_there_are_any() -> None:
 @needs_vnni
 def test_the_vnni_kernels_round_to_more_steps() -> None:
     assert run(PRODUCT, REGARD_KERNELS="vnni") == "vnni 127 127 NativeByteLinear"
-    assert run(PRODUCT, REGARD_KERNELS="").startswith("vnni 127")
 
 
 def test_kernels_can_be_turned_off() -> None:
-    assert run(STATUS, REGARD_KERNELS="off") == "None|REGARD_KERNELS is off|True"
-    assert run(PRODUCT, REGARD_KERNELS="off").endswith(" ByteLinear")
+    assert run(f"{PRODUCT}\n{STATUS}", REGARD_KERNELS="off").endswith(" ByteLinear\nNone|REGARD_KERNELS is off|True")
 
 
 @needs_kernels
 def test_an_unset_or_empty_choice_is_the_best_level() -> None:
     best = {1: "avx2", 2: "vnni"}[library().regard_best_level()]
-    assert run(STATUS, REGARD_KERNELS="") == f"{best}||False"
-    assert run(f"import os; os.environ.pop('REGARD_KERNELS', None); {STATUS}") == f"{best}||False"
+    code = f"import os; os.environ.pop('REGARD_KERNELS'); {STATUS}"
+    assert [run(code, REGARD_KERNELS=""), *statuses((LIBRARY, ""))] == [f"{best}||False"] * 2
 
 
 def test_an_unknown_choice_is_an_error_when_kernels_are_first_needed() -> None:
@@ -243,7 +255,3 @@ def test_kernels_refuse_what_they_cannot_read() -> None:
         library().regard_set_level(3)
     with pytest.raises(ctypes.ArgumentError):
         library().regard_int8_matmul(bindings.Sgemm(), 1)
-
-
-def test_where_the_library_is() -> None:
-    assert Path(os.environ.get("REGARD_KERNEL_LIBRARY", LIBRARY)) == LIBRARY

@@ -14,10 +14,10 @@ ROOT = Path(__file__).parent / "src" / "regard" / "kernels"
 
 
 class Kernels(BuildHookInterface):
-    """Compiles what is in `kernels/csrc/` to a library beside it."""
+    """Compiles `kernels/csrc/` to a library beside it."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and say that the wheel is for this platform if that went well."""
+        """Compile, and mark the wheel as one for this platform if that went well."""
         if self.target_name != "wheel":
             return
         missing = _compile()
@@ -31,7 +31,7 @@ class Kernels(BuildHookInterface):
 
 
 def _compile() -> str | None:
-    """Build the library; where that is not possible, say why."""
+    """Build the library; return why that was not possible, or None."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     if platform.machine() != "x86_64" or sys.platform == "win32":
         return f"there are none for {platform.machine()} on {sys.platform}"

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-slow check format docs bench bench-model bench-training bench-decode bench-exports bench-refactor bench-encoding clean
+.PHONY: help demo test test-sanitize test-slow check format docs bench bench-model bench-training bench-decode bench-exports bench-refactor bench-encoding bench-busy clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -27,6 +27,21 @@ check: $(READY)  ## format, lint, types, layers
 test: check  ## the checks and all the tests
 	$(BIN)/pytest -n 2 -m "not slow"
 	REGARD_KERNELS=off $(BIN)/pytest -n 2 -q tests/conformance
+
+# libasan looks for __cxa_throw when it is loaded, and Python, a C program, has no libstdc++ by then: both are preloaded.
+SANITIZED := build/sanitized/kernels.so
+SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+$(SANITIZED): $(wildcard src/regard/kernels/csrc/*.?pp)
+	mkdir -p $(@D)
+	$(CXX) $(SANITIZE) -std=c++17 -shared -fPIC -ffp-contract=off -pthread -o $@ $(filter %.cpp,$^)
+
+test-sanitize: $(READY) $(SANITIZED)  ## tests of the kernels, built with address and undefined-behavior sanitizers
+	for level in '' avx2; do \
+	  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	  REGARD_KERNELS=$$level REGARD_KERNEL_LIBRARY=$(abspath $(SANITIZED)) \
+	  $(BIN)/pytest -q -p no:cacheprovider tests/unit/kernels tests/unit/acceleration || exit 1; \
+	done
 
 test-slow: $(READY)  ## the proofs that take minutes
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ctranslate2,onnx]'
@@ -64,5 +79,8 @@ bench-refactor: $(READY)  ## the same workloads with another checkout of regard,
 bench-encoding: $(READY)  ## corpora into token shards, beside the tokenizers library; DATA=FILE.tsv
 	$(BIN)/python -m benchmarks.encoding $(DATA)
 
+bench-busy: $(READY)  ## training and one sentence, idle and beside a busy loop
+	$(BIN)/python -m benchmarks.busy
+
 clean:  ## remove the virtual environment, the caches and the site
-	rm -rf docs/_build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build docs/_build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -12,6 +12,7 @@ import torch
 
 from regard.acceleration.known import unknown_module
 from regard.acceleration.packed_linear import Precision, bytes_are_fast
+from regard.acceleration.process import prepare_process
 from regard.acceleration.snapshot import Snapshot
 from regard.data import Tokenizer
 from regard.data.sentences import (
@@ -475,4 +476,5 @@ def load(
     """
     from regard import models
 
+    prepare_process()
     return Pipeline.load(models.find(name), precision, build, device)

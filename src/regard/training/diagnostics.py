@@ -20,14 +20,14 @@ from regard.acceleration.linear import int8_linear, sgemm_linear
 from regard.acceleration.packed_linear import bytes_are_fast, packed_weight
 from regard.acceleration.sgemm import by_kernel
 from regard.acceleration.short_attention import short_attention
-from regard.kernels.bindings import kernels
+from regard.kernels.bindings import KernelStatus, kernel_status, kernels
 from regard.memory import allocator
 from regard.training.comparison import Comparison, compare
 from regard.training.environment import cpu_name
 
 _COMPARISONS = 6
 _TORCH = "torch's"
-_BUILD = "install a C++ compiler (g++ or clang++) and install regard again to build them"
+_BUILD = "Install a C++ compiler (g++ or clang++) and install regard again to build them."
 _REPORT = "That should not be: run it again on an idle machine, and report it if it stays"
 
 
@@ -44,12 +44,14 @@ class Finding:
 def diagnose(*, memory_kept: bool, seconds: float) -> Iterator[Finding]:
     """Yield findings; the measurements among them take at most about so many seconds together."""
     each = seconds / _COMPARISONS
+    status = kernel_status()  # first: REGARD_KERNELS may ask for what there is not
     yield Finding("regard", f"{__version__} on Python {platform.python_version()}, torch {torch.__version__}")
     yield Finding(
         "processor", f"{cpu_name()}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"
     )
     libraries = ", ".join(f"{name} {version(name)}" for name in ("tokenizers", "safetensors", "sacrebleu"))
     yield Finding("libraries", libraries)
+    yield _kernels(status)
     yield _memory(memory_kept)
     busy = _load()
     yield from busy
@@ -89,6 +91,13 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def _kernels(status: KernelStatus) -> Finding:
+    if status.level is not None:
+        return Finding("kernels", f"level {status.level}; REGARD_KERNELS=off|avx2|vnni chooses another.")
+    advice = "Unset REGARD_KERNELS to use them." if os.environ.get("REGARD_KERNELS") == "off" else _BUILD
+    return Finding("kernels", f"none, torch computes instead: {status.reason}.", advice)
+
+
 def _memory(kept: bool) -> Finding:
     began = time.perf_counter()
     for _ in range(5):
@@ -107,7 +116,7 @@ def _dropout(seconds: float) -> Finding:
 
 def _attention(seconds: float) -> Finding:
     if kernels() is None:
-        return Finding("attention", "by torch: the kernels of the package were not built.", f"{_BUILD.capitalize()}.")
+        return Finding("attention", "by torch.")
     heads = torch.randn(200, 4, 20, 32, requires_grad=True)
 
     def trained(attention: Callable[[], Tensor]) -> Callable[[], object]:
@@ -157,8 +166,6 @@ def _translating(seconds: float) -> Finding:
     found = compare(lambda: packed(rows), lambda: F.linear(rows, weight), seconds)
     by = "torch" if kernels() is None else "the kernels of the package"
     advice = "Translate with --precision float." if found.slower else ""
-    if kernels() is None:
-        advice = f"The kernels of the package were not built: {_BUILD}."
     return Finding("translating", f"in int8, by {by}: matmuls of 5 rows: {found.text('float32')}.", advice)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from regard.acceleration.process import prepare_process
 from regard.devices import resolve_device
 from regard.training.examples import Batch, Position, StepLoader
 from regard.training.losses import losses_of
@@ -47,6 +48,7 @@ class Forecast:
 
 def forecast(run: Run) -> Forecast:
     """Prepare the data, step over the largest batch and over an average one, and forget all of it."""
+    prepare_process()
     with tempfile.TemporaryDirectory() as beside:
         prepared = prepare(run, Path(beside), lambda _: None)
     training = run.training

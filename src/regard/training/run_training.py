@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from regard.acceleration.process import prepare_process
 from regard.devices import resolve_device
 from regard.errors import LostProcessError, StoppedError
 from regard.kernels.bindings import kernels
@@ -52,6 +53,7 @@ def train(
     and a batch that gives the loss summed over the target tokens. `build` makes the model of a config, where it is not
     `Transformer` itself. A signal stops training with a `StoppedError`.
     """
+    prepare_process()
     run = run if isinstance(run, Run) else Run.load(Path(run))
     callback = NoCallback() if callback is None else callback
     directory = Path(out)

@@ -230,7 +230,7 @@ def _likely(logs_BNW: Tensor, top_k: int, top_p: float, min_p: float) -> Tensor:
 
 
 def _fitting(beams: Beams, place: int, row: int, weights_W: Floats, logs_W: Tensor, end: int) -> Floats:
-    """Exclude the tokens after which what is required does not fit; what is required comes when nothing else is left."""
+    """Exclude the tokens after which what is required does not fit; it comes itself when nothing else is left."""
     sentence = beams.sentences[place]
     rules = sentence.request.constraints
     assert rules is not None

@@ -10,7 +10,7 @@ _SPIN = {"GOMP_SPINCOUNT": "1000"}
 """How often an idle thread of GNU's OpenMP, which torch's packages for Linux contain, checks for work before it sleeps.
 
 By default it is 300,000 times, or some milliseconds. On two cores, a small training step took a third longer with 0 on
-an idle machine, and nearly twice as long with 10,000 as with 1,000 beside a busy process. `make bench-busy` measures it.
+an idle machine, and nearly twice as long with 10,000 as with 1,000 beside a busy process (see `make bench-busy`).
 """
 
 _CHOSEN = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")

@@ -158,22 +158,32 @@ class MultiHeadAttention(nn.Module):
         bias: Tensor | None = None,
         return_weights: bool = False,
     ) -> "Attended":
-        """Attend to keys and values that are already projected."""
+        """Attend to keys and values that are already projected; return the output, and the weights if asked for.
+
+        `forward` calls it in training and, with the keys and values of a cache, in decoding: a subclass that overrides
+        it changes both.
+        """
         self._check_width("query", query_BTD)
         query_BHTK = _split_heads(self.query(query_BTD), self.num_heads)
-        weights_BHTS = None
-        if return_weights:
-            rate = self.dropout if self.training else 0.0
-            heads_BHTV, weights_BHTS = attention(
-                query_BHTK, *key_value, mask, bias=bias, dropout=rate, return_weights=True
-            )
-        else:
-            heads_BHTV = self.heads(query_BHTK, key_value, mask, bias)
+        heads_BHTV, weights_BHTS = self.heads(query_BHTK, key_value, mask, bias, return_weights)
         return Attended(self.output(heads_BHTV.transpose(1, 2).flatten(2)), weights_BHTS)
 
-    def heads(self, query_BHTK: Tensor, key_value: KeyValue, mask: Mask | Tensor | None, bias: Tensor | None) -> Tensor:
-        """Return the outputs BHTV of all heads; this is what a kernel may compute in its place."""
-        return attention(query_BHTK, *key_value, mask, bias=bias, dropout=self.dropout if self.training else 0.0)
+    def heads(
+        self,
+        query_BHTK: Tensor,
+        key_value: KeyValue,
+        mask: Mask | Tensor | None,
+        bias: Tensor | None,
+        return_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the outputs BHTV of all heads, before W_O, and their weights BHTS if asked for.
+
+        A subclass that changes single heads overrides this; so does a kernel.
+        """
+        rate = self.dropout if self.training else 0.0
+        if return_weights:
+            return attention(query_BHTK, *key_value, mask, bias=bias, dropout=rate, return_weights=True)
+        return attention(query_BHTK, *key_value, mask, bias=bias, dropout=rate), None
 
     def _check_width(self, name: str, x: Tensor) -> None:
         if x.dim() != 3 or x.size(-1) != self.d_model:

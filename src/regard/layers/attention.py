@@ -164,7 +164,8 @@ class MultiHeadAttention(nn.Module):
         if self.kind is not None:
             if mask is not None or bias is not None or return_weights:
                 raise InputError(f"{type(self.kind).__name__} with a cache takes no mask or bias, and has no weights")
-            return self._combined(self.kind.step(self.project_query(query, index), key_value, key, cache))
+            heads_BHTV = self.kind.step(self.project_query(query, index), key_value, key, cache)
+            return Attended(self._output(heads_BHTV), None)
         assert isinstance(cache, AppendCache), f"{type(cache).__name__} is of another kind of attention"
         past = cache.append(key_value)
         at = None
@@ -241,33 +242,54 @@ class MultiHeadAttention(nn.Module):
         states: Tensor | None = None,
         return_weights: bool = False,
     ) -> "Attended":
-        """Attend to keys and values that are already projected.
+        """Attend to keys and values that are already projected; return the output, and the weights if asked for.
 
-        `at` is where queries and keys stand, for parts that need it; `states` is what keys were projected from.
+        `forward` calls it in training and, with the keys and values of a cache, in decoding: a subclass that overrides
+        it changes both. `at` is where queries and keys stand, for parts that need it; `states` is what keys were
+        projected from.
         """
         query_BHTK = self.project_query(query_BTD, None if at is None else at.query_positions)
+        if at is None:
+            heads_BHTV, weights_BHTS = self.heads(query_BHTK, key_value, mask, bias, return_weights)
+        else:
+            heads_BHTV, weights_BHTS = self.heads(
+                query_BHTK, key_value, mask, bias, return_weights, at=at, states=states
+            )
+        return Attended(self._output(heads_BHTV), weights_BHTS)
+
+    def heads(
+        self,
+        query_BHTK: Tensor,
+        key_value: KeyValue,
+        mask: Mask | Tensor | None,
+        bias: Tensor | None,
+        return_weights: bool = False,
+        *,
+        at: Placement | None = None,
+        states: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the outputs BHTV of all heads, before W_O, and their weights BHTS if asked for.
+
+        A subclass that changes single heads overrides this; so does a kernel. `at` and `states` are given where there
+        are parts that vary attention.
+        """
         rate = self.dropout if self.training else 0.0
-        if self.kind is not None:
+        if at is not None and self.kind is not None:
             if bias is not None or return_weights:
                 raise InputError(f"{type(self.kind).__name__} has no scores: it takes no bias and has no weights")
             causal, allowed_BS = _key_mask(mask, query_BHTK, key_value)
-            return self._combined(self.kind(query_BHTK, key_value, allowed_BS, states_BSD=states, causal=causal))
+            return self.kind(query_BHTK, key_value, allowed_BS, states_BSD=states, causal=causal), None
         if at is not None:
             varied = SoftmaxAttention(self.scale, self.positions, self.pattern, self.softcap, rate)
             BHTS = (*query_BHTK.shape[:3], key_value.key_BGSK.size(2))
             described = None if mask is None else fitted_mask(as_mask(mask), BHTS, 4, query_BHTK.device)
             bias = None if bias is None else broadcast_to_scores(bias, "bias", BHTS, 4, query_BHTK.device)
             if return_weights:
-                return self._combined(*varied.with_weights(query_BHTK, key_value, described, bias, at))
-            return self._combined(varied(query_BHTK, key_value, described, bias, at))
+                return varied.with_weights(query_BHTK, key_value, described, bias, at)
+            return varied(query_BHTK, key_value, described, bias, at), None
         if return_weights:
-            found = attention(query_BHTK, *key_value, mask, bias=bias, dropout=rate, return_weights=True)
-            return self._combined(*found)
-        return self._combined(self.heads(query_BHTK, key_value, mask, bias))
-
-    def heads(self, query_BHTK: Tensor, key_value: KeyValue, mask: Mask | Tensor | None, bias: Tensor | None) -> Tensor:
-        """Return the outputs BHTV of all heads; this is what a kernel may compute in its place."""
-        return attention(query_BHTK, *key_value, mask, bias=bias, dropout=self.dropout if self.training else 0.0)
+            return attention(query_BHTK, *key_value, mask, bias=bias, dropout=rate, return_weights=True)
+        return attention(query_BHTK, *key_value, mask, bias=bias, dropout=rate), None
 
     @property
     def is_plain(self) -> bool:
@@ -280,8 +302,9 @@ class MultiHeadAttention(nn.Module):
         scale = [] if self.scale == self.d_k**-0.5 else ["scale"]
         return [name for name in names if getattr(self, name) is not None] + scale
 
-    def _combined(self, heads_BHTV: Tensor, weights_BHTS: Tensor | None = None) -> "Attended":
-        return Attended(self.output(heads_BHTV.transpose(1, 2).flatten(2)), weights_BHTS)
+    def _output(self, heads_BHTV: Tensor) -> Tensor:
+        output_BTD: Tensor = self.output(heads_BHTV.transpose(1, 2).flatten(2))
+        return output_BTD
 
     def _placement(self, query: Tensor, S: int, positions: Tensor | None = None) -> Placement | None:
         """Return where queries and keys of whole sequences stand; None where nothing needs it."""

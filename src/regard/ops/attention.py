@@ -49,7 +49,7 @@ def masked_softmax(scores_BHTS: Tensor, M: Mask | Tensor | None = None) -> Tenso
     return scores_BHTS.masked_fill(nothing_BHT1, 0.0).softmax(-1).masked_fill(nothing_BHT1, 0.0)
 
 
-def additive_mask(bias: Tensor, allowed: Tensor | None, dtype: torch.dtype) -> Tensor:
+def centered_bias(bias: Tensor, allowed: Tensor | None, dtype: torch.dtype) -> Tensor:
     """Return M: the bias less its largest value for each query, -∞ where the query may not attend.
 
     A softmax does not change when a row is shifted, but a finite row of -1e9 would swallow the scores that it is added
@@ -192,7 +192,7 @@ def attention(
             raise InputError(f"a bias is added to the scores, got {bias.dtype}; pass a boolean mask as mask=")
         bias = broadcast_to_scores(bias, "bias", BHTS, rank, device)
         allowed = None if M is None else M.dense(*BHTS[2:], device)
-        M = additive_mask(bias, allowed, torch.promote_types(query.dtype, torch.float32))
+        M = centered_bias(bias, allowed, torch.promote_types(query.dtype, torch.float32))
 
     # On the CPU the fused kernel knows no dropout: torch would take its own unfused path, with the slower dropout.
     # And the fused kernels have no rules for what `torch.func` and forward-mode AD do.

@@ -13,7 +13,7 @@ from torch import Tensor
 import regard
 from regard.errors import InputError
 from regard.ops import Causal, KeyLengths, Mask, fused_attention, reference_attention
-from regard.ops.attention import additive_mask, open_empty_rows
+from regard.ops.attention import centered_bias, open_empty_rows
 from regard.ops.masks import as_mask, fitted_mask
 from tests.reference import looped_attention
 
@@ -51,7 +51,7 @@ class Case:
             return self.described
         described, wide = self.described, torch.promote_types(self.query.dtype, torch.float32)
         allowed = None if described is None else described.dense(self.query.size(2), self.key.size(2))
-        return additive_mask(self.bias.reshape((1,) * (4 - self.bias.dim()) + self.bias.shape), allowed, wide)
+        return centered_bias(self.bias.reshape((1,) * (4 - self.bias.dim()) + self.bias.shape), allowed, wide)
 
     def reference(self) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
         """Output, weights and gradients in float64."""

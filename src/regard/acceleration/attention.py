@@ -7,6 +7,7 @@ from regard.acceleration.known import register_replacement
 from regard.acceleration.short_attention import fits_kernel, fits_varlen, short_attention
 from regard.acceleration.varlen import varlen_part
 from regard.layers import KeyValue, MultiHeadAttention
+from regard.layers.softmax_attention import Placement
 from regard.ops import Mask
 from regard.ops.masks import as_mask, fitted_mask, kernel_mask
 
@@ -26,8 +27,13 @@ class ShortSequenceAttention(MultiHeadAttention):
         mask: Mask | Tensor | None,
         bias: Tensor | None,
         return_weights: bool = False,
+        *,
+        at: Placement | None = None,
+        states: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Return the outputs BHTV of all heads, and their weights BHTS if asked for."""
+        if at is not None:
+            return super().heads(query_BHTK, key_value, mask, bias, return_weights, at=at, states=states)
         if return_weights:
             return super().heads(query_BHTK, key_value, mask, bias, return_weights)
         device = query_BHTK.device.type

@@ -74,6 +74,8 @@ def reference_type(module: nn.Module) -> type[nn.Module] | None:
     cls = REFERENCES.get(cls, cls)
     if cls not in _KNOWN or not _methods(cls).isdisjoint(vars(module)):
         return None
+    if isinstance(module, MultiHeadAttention) and not module.is_plain:
+        return None
     if torch_modules._has_any_global_hook():  # type: ignore[no-untyped-call]
         return None
     return cls if all(sharded and _is_fsdp_hook(hook) for hook in _hooks(module)) else None
@@ -98,6 +100,8 @@ def _difference(module: nn.Module) -> str:
         return f"is a {cls.__module__}.{cls.__qualname__}"
     if own := sorted(_methods(cls) & vars(module).keys()):
         return f"has a {own[0]} of its own"
+    if isinstance(module, MultiHeadAttention) and not module.is_plain:
+        return f"varies attention ({', '.join(module.variations())})"
     return "has hooks"
 
 

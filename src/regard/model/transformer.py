@@ -98,11 +98,11 @@ class Transformer(nn.Module):
             if memory is not None:
                 raise InputError("decode was given a memory and a cache; a cache has the memory it was started with")
             check_tokens(target)
-            cache.check(target.size(0), target.size(1), lengths)
+            cache.expect(target.size(0), target.size(1), lengths)
             with torch.no_grad():  # what a cache keeps carries no gradient, so nothing that reads it can
                 counts = None if lengths is None else on_host(lengths)
                 x_BTD = embedding(target, cache.past.offset, counts)
-                states = decoder(x_BTD, cache=cache, lengths=lengths, record=record)
+                states = decoder(x_BTD, cache=cache, record=record)
         elif lengths is not None:
             raise InputError("decode was given lengths without a cache; a target's padding needs none")
         else:

@@ -1,0 +1,97 @@
+"""How attention is varied: the part of a model's configuration about positions, patterns and kinds of attention.
+
+Each variation is a table with its `kind` and its options; its name alone stands for the table with the defaults.
+"""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from regard.configs import Config
+from regard.errors import InputError
+
+Size = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
+Count = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
+
+
+def one_of(what: str, choices: Mapping[str, type[Config]], plain: tuple[str, ...] = ()) -> BeforeValidator:
+    """Return a validator of a table by its `kind`, or of a name that stands for the table with its defaults."""
+
+    def read(value: Any) -> Any:
+        name = value.get("kind") if isinstance(value, dict) else value
+        if not isinstance(name, str):
+            return value
+        if name in plain and value == name:
+            return value
+        if name not in choices:
+            known = [*plain, *choices]
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it is one of {', '.join(known)}"
+            raise InputError(f"{what} {name!r} is not known; {hint}")
+        return choices[name].model_validate(value if isinstance(value, dict) else {"kind": name})
+
+    return BeforeValidator(read)
+
+
+class AlibiConfig(Config):
+    """ALiBi: a penalty on the scores that grows with the distance (Press et al. 2022)."""
+
+    kind: Literal["alibi"] = "alibi"
+
+
+RelativeConfig = AlibiConfig
+RELATIVE: dict[str, type[Config]] = {"alibi": AlibiConfig}
+ABSOLUTE = ("sinusoidal", "learned", "none")
+PositionsConfig = Annotated[
+    Literal["sinusoidal", "learned", "none"] | RelativeConfig, one_of("positions", RELATIVE, ABSOLUTE)
+]
+
+
+class WindowConfig(Config):
+    """A sliding window: each query attends to its neighbors (Beltagy et al. 2020)."""
+
+    kind: Literal["window"] = "window"
+    size: Size = 256
+    """How many keys to each side a query attends to; in a decoder, how many before it."""
+    sinks: Count = 0
+    """The first positions, which every query attends to (attention sinks, Xiao et al. 2024)."""
+
+
+PATTERNS: dict[str, type[Config]] = {"window": WindowConfig}
+PatternConfig = Annotated[WindowConfig, one_of("the pattern", PATTERNS)]
+
+KINDS: dict[str, type[Config]] = {}
+KindConfig = Annotated[Literal["softmax"], one_of("the kind of attention", KINDS, ("softmax",))]
+
+
+class RoleConfig(Config):
+    """What one role of attention has of its own: the encoder's, the decoder's or cross-attention."""
+
+    pattern: PatternConfig | Literal["none"] | None = None
+    """A sparse pattern; "none" where the other roles have one."""
+    kind: KindConfig | None = None
+    """The kind of attention."""
+
+
+class AttentionConfig(Config):
+    """How attention differs from softmax(QKᵀ/√d_k)V over all keys."""
+
+    pattern: PatternConfig | None = None
+    """A sparse pattern of self-attention, in the encoder and in the decoder."""
+    kind: KindConfig = "softmax"
+    """The kind of self-attention, in the encoder and in the decoder."""
+    qk_norm: Flag = False
+    """Whether each head's queries and keys are normalized (RMSNorm) before they are compared."""
+    softcap: Annotated[float, Field(gt=0.0, strict=True)] | None = None
+    """Scores are kept between -softcap and softcap, by softcap · tanh(score / softcap)."""
+    scale: Annotated[float, Field(gt=0.0, strict=True)] | None = None
+    """What scores are multiplied by; 1/√d_k unless given."""
+    encoder: RoleConfig = RoleConfig()
+    """What the encoder's self-attention has of its own."""
+    decoder: RoleConfig = RoleConfig()
+    """What the decoder's self-attention has of its own."""
+    cross: RoleConfig = RoleConfig()
+    """What cross-attention has of its own."""

@@ -13,17 +13,8 @@ from regard.acceleration.beam_cache import State
 from regard.acceleration.packed_layers import PackedHeads, PackedLayer, PackedNorm, PackedStack
 from regard.acceleration.packed_linear import Linear, NativeByteLinear
 from regard.errors import InputError
-from regard.kernels.bindings import (
-    DecoderState,
-    Heads,
-    Layer,
-    LinearPointers,
-    Norm,
-    Stack,
-    kernels,
-    readable,
-    threads,
-)
+from regard.kernels.bindings import DecoderState, Heads, Layer, LinearPointers, Norm, Stack, kernels
+from regard.kernels.dispatch import readable, threads
 
 # As the kernels number them.
 _ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "swiglu": 3, "geglu": 1}

@@ -5,42 +5,26 @@ from functools import cache
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
-from regard.layers import (
-    Decoder,
-    DecoderLayer,
-    Dropout,
-    Embedding,
-    Encoder,
-    EncoderLayer,
-    FeedForward,
-    LayerNorm,
-    LearnedPositions,
-    MultiHeadAttention,
-    OutputProjection,
-    Residual,
-    RMSNorm,
-    SinusoidalPositions,
-    TokenEmbedding,
-)
+from regard import layers
 from regard.model import Transformer
 
 _KNOWN: frozenset[type[nn.Module]] = frozenset(
     {
-        Decoder,
-        DecoderLayer,
-        Dropout,
-        Embedding,
-        Encoder,
-        EncoderLayer,
-        FeedForward,
-        LayerNorm,
-        LearnedPositions,
-        MultiHeadAttention,
-        OutputProjection,
-        RMSNorm,
-        Residual,
-        SinusoidalPositions,
-        TokenEmbedding,
+        layers.Decoder,
+        layers.DecoderLayer,
+        layers.Dropout,
+        layers.Embedding,
+        layers.Encoder,
+        layers.EncoderLayer,
+        layers.FeedForward,
+        layers.LayerNorm,
+        layers.LearnedPositions,
+        layers.MultiHeadAttention,
+        layers.OutputProjection,
+        layers.RMSNorm,
+        layers.Residual,
+        layers.SinusoidalPositions,
+        layers.TokenEmbedding,
         Transformer,
         nn.Linear,
         nn.ModuleList,
@@ -72,13 +56,13 @@ def reference_type(module: nn.Module) -> type[nn.Module] | None:
     >>> reference_type(layer) is None
     True
     """
-    known = _known(type(module))
+    known = _known(type(module))  # type: ignore[arg-type]
     if known is None:
         return None
     cls, methods, sharded = known
     if not methods.isdisjoint(vars(module)):
         return None
-    if isinstance(module, MultiHeadAttention) and not module.is_plain:
+    if isinstance(module, layers.MultiHeadAttention) and not module.is_plain:
         return None
     if torch_modules._has_any_global_hook():  # type: ignore[no-untyped-call]
         return None
@@ -104,7 +88,7 @@ def _difference(module: nn.Module) -> str:
         return f"is a {cls.__module__}.{cls.__qualname__}"
     if own := sorted(_methods(cls) & vars(module).keys()):
         return f"has a {own[0]} of its own"
-    if isinstance(module, MultiHeadAttention) and not module.is_plain:
+    if isinstance(module, layers.MultiHeadAttention) and not module.is_plain:
         return f"varies attention ({', '.join(module.variations())})"
     return "has hooks"
 

@@ -58,7 +58,7 @@ def memory_of(model: Transformer, sources: list[Tensor]) -> Any:
 
 
 def full(model: Transformer, source: Tensor, target: Tensor) -> Tensor:
-    return model(target) if model.encoder is None else model(source, target)
+    return model.forward(target) if model.encoder is None else model.forward(source, target)
 
 
 def assert_near(found: Tensor, expected: Tensor) -> None:

@@ -54,7 +54,11 @@ _LONGEST_PIECE = 120  # tokens; longer sentences are cut into pieces
 
 
 class Pipeline:
-    """A model with its tokenizers, ready to translate. `regard.load` makes one from a directory."""
+    """A model with its tokenizers, ready to translate. `regard.load` makes one from a directory.
+
+    `model` is the `Transformer`, `source` and `target` are the tokenizers. A change of the model, of a weight or of a
+    module, takes effect with the next call.
+    """
 
     def __init__(
         self,
@@ -471,8 +475,8 @@ def load(
     ['de', 'en']
 
     `precision` is "float" for the weights as they are, "int8" for rounded ones, "auto" for what is faster on this
-    machine. `build` makes the model of a config where it has modules that are not regard's. `device` is "cpu", "cuda",
-    "mps", or "auto" for a GPU if there is one.
+    machine. `build` is the function from a config to a model that was given to `regard.train`, if one was. `device` is
+    "cpu", "cuda", "mps", or "auto" for a GPU if there is one.
     """
     from regard import models
 

@@ -49,8 +49,8 @@ def worked_example() -> Explanation:
     """
     told = explain_matrices(EXAMPLE, tokens=["first", "second", "third"])
     remark = (
-        "The note prints 0.5 everywhere off the diagonal. The first and the second token have no feature in common, "
-        "so their product, and their score, is 0."
+        "The note that this example is from (docs/notes.md) prints 0.5 everywhere off the diagonal. The first and the "
+        "second token have no feature in common, so their product, and their score, is 0."
     )
     return replace(told, remark=remark)
 

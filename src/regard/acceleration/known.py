@@ -1,5 +1,7 @@
 """What a module computes: the one function that decides whether a module is one of ours, unchanged."""
 
+from functools import cache
+
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
@@ -71,9 +73,11 @@ def reference_type(module: nn.Module, parts: frozenset[type[nn.Module]] = frozen
     >>> reference_type(layer) is None
     True
     """
-    cls, sharded = _without_fsdp(type(module))
-    cls = REFERENCES.get(cls, cls)
-    if cls not in _KNOWN | parts or not _methods(cls).isdisjoint(vars(module)):
+    known = _known(type(module), parts)
+    if known is None:
+        return None
+    cls, methods, sharded = known
+    if not methods.isdisjoint(vars(module)):
         return None
     if isinstance(module, MultiHeadAttention) and _unknown_variations(module, parts):
         return None
@@ -112,13 +116,18 @@ def _difference(module: nn.Module, parts: frozenset[type[nn.Module]] = frozenset
     return "has hooks"
 
 
+@cache
+def _known(
+    cls: type[nn.Module], parts: frozenset[type[nn.Module]]
+) -> tuple[type[nn.Module], frozenset[str], bool] | None:
+    """Return the plain class behind a class that is known, the names of its methods, and whether FSDP wraps it."""
+    plain, sharded = _without_fsdp(cls)
+    plain = REFERENCES.get(plain, plain)
+    return (plain, _methods(plain), sharded) if plain in _KNOWN | parts else None
+
+
 def _methods(cls: type[nn.Module]) -> frozenset[str]:
-    if cls not in _METHODS:
-        _METHODS[cls] = frozenset(name for name in dir(cls) if callable(getattr(cls, name)))
-    return _METHODS[cls]
-
-
-_METHODS: dict[type[nn.Module], frozenset[str]] = {}
+    return frozenset(name for name in dir(cls) if callable(getattr(cls, name)))
 
 
 def is_sharded(module: nn.Module) -> bool:
@@ -142,7 +151,7 @@ def _hooks(module: nn.Module) -> list[object]:
         module._backward_hooks,
         module._backward_pre_hooks,
     )
-    return [hook for some in hooks for hook in some.values()]
+    return [hook for some in hooks if some for hook in some.values()]
 
 
 def _is_fsdp_hook(hook: object) -> bool:

@@ -73,7 +73,7 @@ def reference_type(module: nn.Module, parts: frozenset[type[nn.Module]] = frozen
     >>> reference_type(layer) is None
     True
     """
-    known = _known(type(module), parts)
+    known = _known(type(module), parts)  # type: ignore[arg-type]  # a class is hashable
     if known is None:
         return None
     cls, methods, sharded = known

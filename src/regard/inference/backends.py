@@ -4,6 +4,7 @@ from regard.acceleration.backend import Backend
 from regard.acceleration.known import unknown_module
 from regard.acceleration.packed_decoder import PackedBackend
 from regard.acceleration.packed_linear import Precision
+from regard.acceleration.packed_positions import PACKED_PARTS
 from regard.decoding.shortlist import Shortlist
 from regard.errors import InputError
 from regard.inference.generic_decoder import GenericBackend
@@ -21,7 +22,7 @@ def choose_backend(model: Transformer, precision: Precision = "float", shortlist
     >>> choose_backend(model).name
     'generic decoder (output has hooks)'
     """
-    reason = unknown_module(model)
+    reason = unknown_module(model, PACKED_PARTS)
     device = model.device
     if reason is None and device.type != "cpu":
         reason = f"the model is on {device}"

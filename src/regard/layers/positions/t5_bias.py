@@ -25,7 +25,7 @@ def t5_buckets(count: int, max_distance: int) -> list[int]:
     """
     exact = count // 2
     shared = count - exact
-    starts = []
+    starts: list[int] = []
     for bucket in range(1, shared):
         start = starts[-1] if starts else exact
         while start**shared * exact**bucket < max_distance**bucket * exact**shared:

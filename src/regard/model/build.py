@@ -18,7 +18,8 @@ from regard.layers import (
     TokenEmbedding,
 )
 from regard.layers.positions import AbsolutePositions
-from regard.model.build_attention import build_attention, build_bias_table
+from regard.model.build_attention import build_attention
+from regard.model.build_positions import build_bias_table
 from regard.model.config import TransformerConfig
 
 

@@ -49,8 +49,7 @@ def make_step(size: Size) -> Step:
         nonlocal number
         number += 1
         batch = Batch(source, target, labels, torch.arange(len(source)), int((labels != PAD).sum()))
-        train_step.gradients(number, [batch])
-        train_step.step(RATE, number)
+        train_step.step(RATE, number, train_step.gradients(number, [batch]))
 
     return step
 

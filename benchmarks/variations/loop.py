@@ -75,7 +75,9 @@ def train(model: regard.Transformer, pairs: Pairs, recipe: Recipe) -> dict[str, 
 
 
 @torch.no_grad()
-def greedy(model: regard.Transformer, sources: Sequence[Sequence[int]], longest: int, batch: int = 256) -> list[list[int]]:
+def greedy(
+    model: regard.Transformer, sources: Sequence[Sequence[int]], longest: int, batch: int = 256
+) -> list[list[int]]:
     """Decode greedily, with a cache; return the tokens before the end."""
     model.eval()
     written: dict[int, list[int]] = {}

@@ -1,7 +1,7 @@
 """Shared layers at equal size: `python -m benchmarks.variations.sharing --data DIR --out DIR`.
 
-Multi30k (English to German) with the package's own recipe, shortened: Transformer-Tiny with 4 + 4 layers, and models whose
-layers are shared, deeper with as many parameters or fewer. The score is BLEU on `valid`.
+Multi30k (English to German) with the package's own recipe, shortened: Transformer-Tiny with 4 + 4 layers, and models
+whose layers are shared, deeper with as many parameters or fewer. The score is BLEU on `valid`, beam 5.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import torch
 import regard
 from benchmarks.variations.loop import once
 from regard.training import Run
+from regard.training.evaluation import score_run
 
 RECIPE = Path(__file__).parents[2] / "src" / "regard" / "recipes" / "multi30k.toml"
 VARIANTS: dict[str, list[str]] = {
@@ -31,14 +32,13 @@ def run(data: Path, out: Path, variant: str, seed: int, epochs: int) -> dict[str
     changes = [f"training.seed={seed}", f"training.epochs={epochs}", "schedule.cooldown=600", *VARIANTS[variant]]
     regard.train(Run.from_toml(RECIPE.read_text(encoding="utf-8"), changes=changes, base=data.resolve()), out)
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    scores = [line["bleu"] for line in lines if "bleu" in line]
     steps = [line for line in lines if line["kind"] == "steps"]
     parameters = sum(p.numel() for p in regard.Transformer.load(out).parameters())
     return {
         "variant": variant,
         "seed": seed,
         "parameters": parameters,
-        "valid BLEU": scores[-1],
+        "valid BLEU": score_run(out, out, metrics=("bleu",), beam=5)["bleu"].value,
         "minutes": steps[-1]["seconds"] / 60,
     }
 

@@ -17,6 +17,7 @@ from regard.acceleration.snapshot import Snapshot
 from regard.data import Tokenizer
 from regard.data.sentences import (
     Piece,
+    composed,
     fitting_pieces,
     is_opaque,
     split_opaque,
@@ -51,6 +52,7 @@ from regard.tasks.translation import (
 GENERATION = "generation.json"
 _LARGEST_SETTINGS = 1 << 20
 _LONGEST_PIECE = 120  # tokens; longer sentences are cut into pieces
+_FEWEST_WITH_REQUIRED = 5  # hypotheses; fewer cannot both translate and wait for where a required word belongs
 
 
 class Pipeline:
@@ -202,6 +204,8 @@ class Pipeline:
             _checked_prefix(prefix),
         )
         settings = self.with_changes(changes)
+        if requested.require:
+            settings = settings.with_beam_of(_FEWEST_WITH_REQUIRED)
         asked = self._phrases.constraints(requested.require, requested.forbid)
         cut = [self._pieces(text, whole=requested.something) for text in lines]
         done: list[list[list[Part]]] = [[[] for _ in pieces] for pieces in cut]
@@ -215,16 +219,19 @@ class Pipeline:
                 elif piece:
                     places.append((line, at))
                     sources.append(source)
+        # A sentence that comes again is translated once: samples, too, depend on the sentence alone.
+        distinct = list(dict.fromkeys(map(tuple, sources)))
         found = decode_requests(
             self._backend,
-            sources,
-            [self._request(source, requested, asked, settings) for source in sources],
+            distinct,
+            [self._request(source, requested, asked, settings) for source in distinct],
             settings,
             never=self.target.special,
             text_of=self.target.decode if settings.n_best > 1 else None,
         )
-        for (line, at), source, hypotheses in zip(places, sources, found, strict=True):
-            parts = [self._part(source, hypothesis, align) for hypothesis in hypotheses]
+        hypotheses = dict(zip(distinct, found, strict=True))
+        for (line, at), source in zip(places, sources, strict=True):
+            parts = [self._part(source, hypothesis, align) for hypothesis in hypotheses[tuple(source)]]
             done[line][at] = [part for part in parts if part.text.strip()] or parts
         made = [put_together(pieces, parts, self.source, self.target) for pieces, parts in zip(cut, done, strict=True)]
         return made[0] if isinstance(texts, str) else made
@@ -323,6 +330,7 @@ class Pipeline:
         """Cut a text into sentences, and those into what the model takes; with requested words it stays whole."""
         # A table of positions has an end; the tag and the end of the source need a place in it too.
         limit = min(_LONGEST_PIECE, self._backend.longest - 2)
+        text = composed(text)
 
         def fits(piece: str) -> bool:
             return len(piece) <= 20 * limit and len(self.source.encode(with_plain_spaces(piece))) <= limit

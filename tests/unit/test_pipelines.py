@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import regard
+from regard import pipelines
 from regard.acceleration.packed_decoder import PackedBackend, PackedDecoder
 from regard.decoding import Request, Scheduler, SearchSettings, search
 from regard.errors import ConfigError, InputError, ModelError
@@ -256,6 +258,27 @@ def test_alternatives_are_distinct_texts(pipeline: Pipeline) -> None:
     for made in pipeline.translate(SENTENCES[::9], to="de", n_best=5):
         texts = [made.text, *(other.text for other in made.alternatives)]
         assert len(set(texts)) == len(texts)
+
+
+def test_alternatives_are_distinct_texts_when_sampled(pipeline: Pipeline) -> None:
+    for made in pipeline.translate(SENTENCES[::9], to="de", n_best=5, sample=True, top_k=2, temperature=0.1):
+        texts = [made.text, *(other.text for other in made.alternatives)]
+        assert len(set(texts)) == len(texts)
+
+
+def test_a_sentence_that_comes_again_is_decoded_once(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    decode = pipelines.decode_requests
+
+    def counting(backend: Any, sources: Any, *rest: Any, **options: Any) -> Any:
+        decoded.append(len(sources))
+        return decode(backend, sources, *rest, **options)
+
+    monkeypatch.setattr(pipelines, "decode_requests", counting)
+    first, line, other = pipeline.translate(["Tom sees it.", "Tom sees it. " * 50, "Mary sees it."], to="de")
+    assert decoded == [2]
+    assert line.text == f"{first.text} " * 50
+    assert other.text != first.text
 
 
 def test_a_directory_is_loaded_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -100,6 +100,10 @@ def test_a_forbidden_word_is_found_however_the_text_is_split(
         ("Good evening", "Good evening.", True),
         ("Good  evening ", "Good evening.", True),
         ("🙂", "Good 🙂 evening.", True),
+        ("evening", "Good.evening", False),
+        ("evening", "Good,evening", False),
+        ("evening", "Good, evening", True),
+        ("evening", "Good (evening)", True),
     ],
 )
 def test_a_required_word_counts_as_typed_or_with_a_capital(

@@ -76,6 +76,8 @@ class Pipeline:
                 f"the model knows {model.config.source_size} and {model.config.vocab_size} tokens, "
                 f"its tokenizers {source.vocab_size} and {target.vocab_size}"
             )
+        if precision not in ("auto", "float", "int8"):
+            raise InputError(f"precision {precision!r} is not known; it is one of auto, float, int8")
         self.name = name
         self.model, self.source, self.target = model.eval(), source, target
         self.settings = SearchSettings() if settings is None else settings
@@ -287,6 +289,8 @@ class Pipeline:
     def decode(self, sources: Sequence[list[int]], **changes: Any) -> list[list[Hypothesis]]:
         """Search for targets of sources in token numbers, with their tags and ends; best first."""
         self._refresh()
+        if isinstance(sources, str) or any(isinstance(source, str) for source in sources):
+            raise InputError("decode takes the token numbers of each source; translate takes texts")
         requests = [Request(limit=self.limit(source)) for source in sources]
         settings = self.with_changes(changes)
         return decode_requests(self._backend, sources, requests, settings, never=self.target.special)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.decoding.phrases import UNREACHABLE, Bools, Ids, PhraseAutomaton
+from regard.decoding.phrases import UNREACHABLE, Bools, Ids, PhraseAutomaton, as_kinds
 
 Symbols = tuple[int, ...]
 _NONE = -1  # pads the spelling of short tokens
@@ -49,7 +49,7 @@ def text_phrase(spelling: Spelling, phrase: Phrase, times: int = 1) -> PhraseAut
     """Return the automaton of a phrase of a text."""
     symbols = _SymbolAutomaton(spelling, phrase, times)
     kinds_UX, kinds = np.unique(symbols.classes[spelling.places_WX], axis=0, return_inverse=True)
-    kind_of_W: Ids = kinds.reshape(-1).astype(np.int32)
+    kind_of_W = as_kinds(kinds.reshape(-1))
     next_SU, states = _explored(symbols, kinds_UX)
     found_S = np.array([count == times for count, _, _ in states])
     complete_S = found_S | np.array([count + 1 == times and symbols.final in nodes for count, nodes, _ in states])

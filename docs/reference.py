@@ -44,6 +44,8 @@ def page() -> str:
         sections.append(_section(f"`[{name}]`", config, skipped=_MADE_BY_THE_TOKENIZER if name == "model" else ()))
         if name == "data":
             sections.append(_corpora())
+        if name == "model":
+            sections.append(_variations())
     sections.append("## Search settings\n")
     sections.append(
         "Keyword arguments of `Pipeline.translate`, options of `regard translate`, and the keys of a model's "
@@ -76,6 +78,47 @@ def _corpora() -> str:
         parts.append(f'#### `kind = "{kind}"`\n\n{_summary(corpus)}\n')
         parts.append(_table(corpus, ("kind", *Corpus.model_fields)))
     return "\n".join(parts)
+
+
+def _variations() -> str:
+    """Return a section for each table that a model's configuration may hold."""
+    parts = [
+        "### Variations of a model\n",
+        "Tables within `[model]`. The name of a kind alone is its defaults.\n",
+    ]
+    for config in _tables_within(TransformerConfig):
+        parts.append(f"#### {_title(config)}\n\n{_summary(config)}\n")
+        named = ("kind",) if _kind(config) else ()
+        if config.model_fields.keys() - named:
+            parts.append(_table(config, named))
+    return "\n".join(parts)
+
+
+def _tables_within(config: type[Config]) -> list[type[Config]]:
+    """Return the config classes that the fields of a config may hold, and those that theirs may."""
+    found: dict[type[Config], None] = {}
+    for field in config.model_fields.values():
+        for part in _parts(field.annotation):
+            if isinstance(part, type) and issubclass(part, Config):
+                found |= dict.fromkeys([part, *_tables_within(part)])
+    return list(found)
+
+
+def _parts(annotation: Any) -> list[Any]:
+    arguments = () if get_origin(annotation) is Literal else get_args(annotation)
+    return [annotation, *(part for argument in arguments for part in _parts(argument))]
+
+
+def _kind(config: type[Config]) -> str | None:
+    """Return the one value that the `kind` of a table has, where that tells tables apart."""
+    field = config.model_fields.get("kind")
+    kinds = () if field is None or field.metadata else get_args(field.annotation)
+    return str(kinds[0]) if len(kinds) == 1 else None
+
+
+def _title(config: type[Config]) -> str:
+    """Return the heading of a table: its kind, or what its class is about."""
+    return _kind(config) or config.__name__.removesuffix("Config")
 
 
 def _summary(config: type[Config]) -> str:
@@ -134,6 +177,8 @@ def _value(annotation: Any) -> str:
         return f"list of {' or '.join(entries)}"
     if isinstance(annotation, type) and issubclass(annotation, Corpus):
         return "[corpora](#corpora)"
+    if isinstance(annotation, type) and issubclass(annotation, Config):
+        return f"[{_title(annotation)}](#{_title(annotation).lower()})"
     return {int: "integer", float: "number", bool: "`true` or `false`", str: "string", Path: "path"}[annotation]
 
 
@@ -153,9 +198,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    if value is None:
-        return ""
-    return f"`{_toml(value)}`"
+    return "" if value is None or isinstance(value, Config) else f"`{_toml(value)}`"
 
 
 def _toml(value: object) -> str:

@@ -99,6 +99,18 @@ def _instance_forward(model: Transformer) -> None:
     attention.forward = lambda *args, **kwargs: _scaled(plain(*args, **kwargs))
 
 
+class SmallerHeads(MultiHeadAttention):
+    """Attention whose heads give other outputs."""
+
+    def heads(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+        heads_BHTV, weights_BHTS = super().heads(*args, **kwargs)
+        return _scaled(heads_BHTV), weights_BHTS
+
+
+def _heads(model: Transformer) -> None:
+    _first_decoder_layer(model).cross_attention.__class__ = SmallerHeads
+
+
 def _parametrization(model: Transformer) -> None:
     class Smaller(nn.Module):
         def forward(self, weight: Tensor) -> Tensor:
@@ -166,6 +178,7 @@ CHANGES = [
     _hook(DecoderLayer, 0),
     _hook(nn.Linear, -1),
     Change("a forward of an instance's own", _instance_forward, has_own_class=False),
+    Change("a subclass that overrides heads", _heads),
     Change("a parametrized weight", _parametrization),
     _class_of_model(ShiftedEncode),
     _class_of_model(ShiftedDecode),

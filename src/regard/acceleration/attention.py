@@ -7,7 +7,8 @@ from regard.acceleration.known import register_replacement
 from regard.acceleration.short_attention import fits_kernel, fits_varlen, short_attention
 from regard.acceleration.varlen import varlen_part
 from regard.layers import KeyValue, MultiHeadAttention
-from regard.ops import Mask, attention
+from regard.layers.softmax_attention import Placement
+from regard.ops import Mask
 from regard.ops.masks import as_mask, fitted_mask, kernel_mask
 
 
@@ -19,20 +20,32 @@ class ShortSequenceAttention(MultiHeadAttention):
     in bfloat16 on CPUs.
     """
 
-    def heads(self, query_BHTK: Tensor, key_value: KeyValue, mask: Mask | Tensor | None, bias: Tensor | None) -> Tensor:
-        """Return the outputs BHTV of all heads."""
+    def heads(
+        self,
+        query_BHTK: Tensor,
+        key_value: KeyValue,
+        mask: Mask | Tensor | None,
+        bias: Tensor | None,
+        return_weights: bool = False,
+        *,
+        at: Placement | None = None,
+        states: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the outputs BHTV of all heads, and their weights BHTS if asked for."""
+        if at is not None:
+            return super().heads(query_BHTK, key_value, mask, bias, return_weights, at=at, states=states)
+        if return_weights:
+            return super().heads(query_BHTK, key_value, mask, bias, return_weights)
         device = query_BHTK.device.type
         if device == "cpu" and torch.is_autocast_enabled(device):
             with torch.autocast(device, enabled=False):
                 single = KeyValue(*(x.float() for x in key_value))
                 return self.heads(query_BHTK.float(), single, mask, bias)
-        key_BGSK, value_BGSV = key_value
-        rate = self.dropout if self.training else 0.0
-        if bias is None and rate == 0.0:
-            output_BHTV = _by_kernel(query_BHTK, key_BGSK, value_BGSV, mask)
+        if bias is None and (self.dropout == 0.0 or not self.training):
+            output_BHTV = _by_kernel(query_BHTK, *key_value, mask)
             if output_BHTV is not None:
-                return output_BHTV
-        return attention(query_BHTK, key_BGSK, value_BGSV, mask, bias=bias, dropout=rate)
+                return output_BHTV, None
+        return super().heads(query_BHTK, key_value, mask, bias)
 
 
 def _by_kernel(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, mask: Mask | Tensor | None) -> Tensor | None:

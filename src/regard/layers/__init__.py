@@ -1,6 +1,7 @@
 """The parts of the model, as modules built from flat arguments. They never see a config."""
 
 from regard.layers.attention import Attended as Attended
+from regard.layers.attention import AttentionParts as AttentionParts
 from regard.layers.attention import MultiHeadAttention as MultiHeadAttention
 from regard.layers.attention import head_width as head_width
 from regard.layers.decoder import Decoder as Decoder

@@ -1,14 +1,41 @@
 """Multi-head attention: every head projects, attends and is mixed back into the model."""
 
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, overload
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.layers.kv_cache import KeyValue, KeyValueCache, Rows, SourceCache
+from regard.layers.kinds.kind import AttentionKind
+from regard.layers.kv_cache import AppendCache, KeyValue, KeyValueCache, PastCache, SourceCache
+from regard.layers.patterns.pattern import Pattern
+from regard.layers.positions.relative import RelativePositions
+from regard.layers.softmax_attention import Placement, SoftmaxAttention
 from regard.ops import Causal, Mask, attention
 from regard.ops.dropout import checked_rate
-from regard.ops.masks import as_mask
+from regard.ops.masks import as_mask, broadcast_to_scores, fitted_mask, kernel_mask
+
+
+@dataclass(frozen=True)
+class AttentionParts:
+    """What varies attention. Without any of these it is that of the paper."""
+
+    positions: RelativePositions | None = None
+    """Rotates queries and keys, or adds to the scores or the output by position."""
+    pattern: Pattern | None = None
+    """Which keys a query may attend to at all."""
+    kind: AttentionKind | None = None
+    """Computes the heads in place of softmax attention."""
+    query_norm: nn.Module | None = None
+    key_norm: nn.Module | None = None
+    """Normalize each head's queries and keys before they are compared (QK-norm)."""
+    scale: float | None = None
+    """What scores are multiplied by; 1/√d_k unless given."""
+    softcap: float | None = None
+    """Scores are kept between -softcap and softcap, by softcap · tanh(score / softcap)."""
 
 
 class MultiHeadAttention(nn.Module):
@@ -22,7 +49,8 @@ class MultiHeadAttention(nn.Module):
     torch.Size([2, 5, 16])
 
     d_k and d_v are d_model / num_heads unless given; they may differ, and num_heads · d_k need not be d_model. With
-    `num_kv_heads` fewer than `num_heads`, neighbouring heads share keys and values (1: multi-query).
+    `num_kv_heads` fewer than `num_heads`, neighboring heads share keys and values (1: multi-query). `parts` are
+    relative positions, a sparse pattern, another kind of attention and so on.
     """
 
     def __init__(
@@ -35,6 +63,7 @@ class MultiHeadAttention(nn.Module):
         *,
         bias: bool = True,
         dropout: float = 0.0,
+        parts: AttentionParts | None = None,
     ) -> None:
         super().__init__()
         self.d_model, self.num_heads = d_model, num_heads
@@ -48,6 +77,11 @@ class MultiHeadAttention(nn.Module):
         self.key = nn.Linear(d_model, self.num_kv_heads * self.d_k, bias=bias)
         self.value = nn.Linear(d_model, self.num_kv_heads * self.d_v, bias=bias)
         self.output = nn.Linear(num_heads * self.d_v, d_model, bias=bias)
+        parts = AttentionParts() if parts is None else parts
+        self.positions, self.pattern, self.kind = parts.positions, parts.pattern, parts.kind
+        self.query_norm, self.key_norm = parts.query_norm, parts.key_norm
+        self.scale = self.d_k**-0.5 if parts.scale is None else parts.scale
+        self.softcap = parts.softcap
 
     @overload
     def forward(
@@ -59,8 +93,8 @@ class MultiHeadAttention(nn.Module):
         *,
         causal: bool = False,
         bias: Tensor | None = None,
-        cache: KeyValueCache | SourceCache | None = None,
-        lengths: Rows | None = None,
+        cache: PastCache | SourceCache | None = None,
+        positions: Tensor | None = None,
         return_weights: Literal[False] = False,
     ) -> Tensor: ...
     @overload
@@ -73,8 +107,8 @@ class MultiHeadAttention(nn.Module):
         *,
         causal: bool = False,
         bias: Tensor | None = None,
-        cache: KeyValueCache | SourceCache | None = None,
-        lengths: Rows | None = None,
+        cache: PastCache | SourceCache | None = None,
+        positions: Tensor | None = None,
         return_weights: Literal[True],
     ) -> tuple[Tensor, Tensor]: ...
     def forward(
@@ -86,32 +120,61 @@ class MultiHeadAttention(nn.Module):
         *,
         causal: bool = False,
         bias: Tensor | None = None,
-        cache: KeyValueCache | SourceCache | None = None,
-        lengths: Rows | None = None,
+        cache: PastCache | SourceCache | None = None,
+        positions: Tensor | None = None,
         return_weights: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attend from query (B, T, D) to key (B, S, D), which is the query itself unless given: self-attention.
 
         Values come from the key unless given. `mask` and `bias`, the additive M, are those of `regard.attention`. With
         a `cache` of self-attention, the new keys and values go behind those already there and each query attends to
-        what came before it in its row, and itself; `lengths` then says how many of the new positions of each row are
-        real, where rows differ. With a cache of cross-attention, keys and values are those of its source.
+        what came before it in its row, and itself. With a cache of cross-attention, keys and values are those of its
+        source. `positions`, (T) or (B, T), are those of a sequence in self-attention where they are not 0, 1, 2 ….
         """
         if isinstance(cache, SourceCache):
             attended = self._attend_to_source(query, cache, _with_causal(mask, causal), bias, return_weights)
         elif cache is not None:
+            if positions is not None:
+                raise InputError("positions were given with a cache; what is appended comes behind what is there")
+            key = query if key is None else key
             with cache.unless_refused():
-                key_value, before = cache.append(self.project_key_value(query if key is None else key, value), lengths)
-                mask = before if mask is None else as_mask(mask) & before
-                attended = self.attend(query, key_value, mask, bias=bias, return_weights=return_weights)
+                attended = self._attend_to_past(query, key, value, mask, bias, cache, return_weights)
         else:
-            if lengths is not None:
-                raise InputError("lengths were given without a cache to append to; a mask hides padding")
-            key_value = self.project_key_value(query if key is None else key, value)
+            key = query if key is None else key
+            at = self._placement(query, key.size(1), positions)
+            key_value = self.project_key_value(key, value, None if at is None else at.key_positions)
             mask = _with_causal(mask, causal)
-            attended = self.attend(query, key_value, mask, bias=bias, return_weights=return_weights)
+            attended = self.attend(query, key_value, mask, bias=bias, at=at, states=key, return_weights=return_weights)
         output, weights_BHTS = attended
         return output if weights_BHTS is None else (output, weights_BHTS)
+
+    def _attend_to_past(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor | None,
+        mask: Mask | Tensor | None,
+        bias: Tensor | None,
+        cache: PastCache,
+        return_weights: bool,
+    ) -> "Attended":
+        """Append keys and values to a cache and attend to all that it holds."""
+        index = None if self.is_plain else index_from(cache.offset, key.size(1), key.device)
+        key_value = self.project_key_value(key, value, index)
+        if self.kind is not None:
+            if mask is not None or bias is not None or return_weights:
+                raise InputError(f"{type(self.kind).__name__} with a cache takes no mask or bias, and has no weights")
+            heads_BHTV = self.kind.step(self.project_query(query, index), key_value, key, cache)
+            return Attended(self._output(heads_BHTV), None)
+        assert isinstance(cache, AppendCache), f"{type(cache).__name__} is of another kind of attention"
+        past = cache.append(key_value)
+        at = None
+        if index is not None:
+            S = past.key_value.key_BGSK.size(2)
+            key_index = torch.arange(S, device=key.device) if past.key_index is None else past.key_index
+            at = Placement(index, key_index, index, key_index)
+        mask = past.mask if mask is None else as_mask(mask) & past.mask
+        return self.attend(query, past.key_value, mask, bias=bias, at=at, return_weights=return_weights)
 
     def _attend_to_source(
         self,
@@ -129,25 +192,44 @@ class MultiHeadAttention(nn.Module):
             allowed = dense if allowed is None else dense & allowed
         if bias is not None:
             bias = cache.fold_scores(bias, "bias", self.num_heads, T)
-        attended = self.attend(folded, cache.key_value, allowed, bias=bias, return_weights=return_weights)
+        at = self._placement(folded, S)
+        attended = self.attend(folded, cache.key_value, allowed, bias=bias, at=at, return_weights=return_weights)
         return attended.unfold(cache.beams)
 
-    def start_cache(self) -> KeyValueCache:
+    def start_cache(self) -> PastCache:
         """Return an empty cache for self-attention."""
-        return KeyValueCache()
+        if self.kind is not None:
+            return self.kind.start_cache()
+        return KeyValueCache() if self.pattern is None else self.pattern.start_cache()
 
     def start_source_cache(self, source: Tensor, mask: Tensor | None = None, *, beams: int = 1) -> SourceCache:
         """Return a cache for cross-attention: the keys and values of a source (B, S, D), for so many beams each."""
         return SourceCache(self.project_key_value(source), mask, beams)
 
-    def project_key_value(self, key_BSD: Tensor, value_BSD: Tensor | None = None) -> KeyValue:
-        """Return K and V of a sequence, split into heads."""
+    def project_key_value(
+        self, key_BSD: Tensor, value_BSD: Tensor | None = None, positions: Tensor | None = None
+    ) -> KeyValue:
+        """Return K and V of a sequence, split into heads; keys as they are compared, at these positions."""
         value_BSD = key_BSD if value_BSD is None else value_BSD
         self._check_width("key", key_BSD)
         self._check_width("value", value_BSD)
         key_BGSK = _split_heads(self.key(key_BSD), self.num_kv_heads)
         value_BGSV = _split_heads(self.value(value_BSD), self.num_kv_heads)
+        if self.key_norm is not None:
+            key_BGSK = self.key_norm(key_BGSK)
+        if self.positions is not None and positions is not None:
+            key_BGSK = self.positions.rotate(key_BGSK, positions)
         return KeyValue(key_BGSK, value_BGSV)
+
+    def project_query(self, query_BTD: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Return Q of a sequence, split into heads, as it is compared, at these positions."""
+        self._check_width("query", query_BTD)
+        query_BHTK = _split_heads(self.query(query_BTD), self.num_heads)
+        if self.query_norm is not None:
+            query_BHTK = self.query_norm(query_BHTK)
+        if self.positions is not None and positions is not None:
+            query_BHTK = self.positions.rotate(query_BHTK, positions)
+        return query_BHTK
 
     def attend(
         self,
@@ -156,24 +238,84 @@ class MultiHeadAttention(nn.Module):
         mask: Mask | Tensor | None = None,
         *,
         bias: Tensor | None = None,
+        at: Placement | None = None,
+        states: Tensor | None = None,
         return_weights: bool = False,
     ) -> "Attended":
-        """Attend to keys and values that are already projected."""
-        self._check_width("query", query_BTD)
-        query_BHTK = _split_heads(self.query(query_BTD), self.num_heads)
-        weights_BHTS = None
-        if return_weights:
-            rate = self.dropout if self.training else 0.0
-            heads_BHTV, weights_BHTS = attention(
-                query_BHTK, *key_value, mask, bias=bias, dropout=rate, return_weights=True
-            )
-        else:
-            heads_BHTV = self.heads(query_BHTK, key_value, mask, bias)
-        return Attended(self.output(heads_BHTV.transpose(1, 2).flatten(2)), weights_BHTS)
+        """Attend to keys and values that are already projected; return the output, and the weights if asked for.
 
-    def heads(self, query_BHTK: Tensor, key_value: KeyValue, mask: Mask | Tensor | None, bias: Tensor | None) -> Tensor:
-        """Return the outputs BHTV of all heads; this is what a kernel may compute in its place."""
-        return attention(query_BHTK, *key_value, mask, bias=bias, dropout=self.dropout if self.training else 0.0)
+        `forward` calls it in training and, with the keys and values of a cache, in decoding: a subclass that overrides
+        it changes both. `at` is where queries and keys stand, for parts that need it; `states` is what keys were
+        projected from.
+        """
+        query_BHTK = self.project_query(query_BTD, None if at is None else at.query_positions)
+        if at is None:
+            heads_BHTV, weights_BHTS = self.heads(query_BHTK, key_value, mask, bias, return_weights)
+        else:
+            heads_BHTV, weights_BHTS = self.heads(
+                query_BHTK, key_value, mask, bias, return_weights, at=at, states=states
+            )
+        return Attended(self._output(heads_BHTV), weights_BHTS)
+
+    def heads(
+        self,
+        query_BHTK: Tensor,
+        key_value: KeyValue,
+        mask: Mask | Tensor | None,
+        bias: Tensor | None,
+        return_weights: bool = False,
+        *,
+        at: Placement | None = None,
+        states: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the outputs BHTV of all heads, before W_O, and their weights BHTS if asked for.
+
+        A subclass that changes single heads overrides this; so does a kernel. `at` and `states` are given where there
+        are parts that vary attention.
+        """
+        rate = self.dropout if self.training else 0.0
+        if at is not None and self.kind is not None:
+            if bias is not None or return_weights:
+                raise InputError(f"{type(self.kind).__name__} has no scores: it takes no bias and has no weights")
+            causal, allowed_BS = _key_mask(mask, query_BHTK, key_value)
+            return self.kind(query_BHTK, key_value, allowed_BS, states_BSD=states, causal=causal), None
+        if at is not None:
+            varied = SoftmaxAttention(self.scale, self.positions, self.pattern, self.softcap, rate)
+            BHTS = (*query_BHTK.shape[:3], key_value.key_BGSK.size(2))
+            described = None if mask is None else fitted_mask(as_mask(mask), BHTS, 4, query_BHTK.device)
+            bias = None if bias is None else broadcast_to_scores(bias, "bias", BHTS, 4, query_BHTK.device)
+            if return_weights:
+                return varied.with_weights(query_BHTK, key_value, described, bias, at)
+            return varied(query_BHTK, key_value, described, bias, at), None
+        if return_weights:
+            return attention(query_BHTK, *key_value, mask, bias=bias, dropout=rate, return_weights=True)
+        return attention(query_BHTK, *key_value, mask, bias=bias, dropout=rate), None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is the paper's attention, without variations."""
+        return not self.variations()
+
+    def variations(self) -> list[str]:
+        """Return the names of the parts that make this layer differ from the paper's."""
+        names = ("positions", "pattern", "kind", "query_norm", "key_norm", "softcap")
+        scale = [] if self.scale == self.d_k**-0.5 else ["scale"]
+        return [name for name in names if getattr(self, name) is not None] + scale
+
+    def _output(self, heads_BHTV: Tensor) -> Tensor:
+        output_BTD: Tensor = self.output(heads_BHTV.transpose(1, 2).flatten(2))
+        return output_BTD
+
+    def _placement(self, query: Tensor, S: int, positions: Tensor | None = None) -> Placement | None:
+        """Return where queries and keys of whole sequences stand; None where nothing needs it."""
+        if self.is_plain:
+            return None
+        T, device = query.size(1), query.device
+        if (self.positions is not None or self.pattern is not None) and T != S:
+            raise InputError(f"{T} queries attend to {S} keys; relative positions and patterns are for self-attention")
+        index = torch.arange(T, device=device)
+        positions = index if positions is None else positions
+        return Placement(index, torch.arange(S, device=device), positions, positions)
 
     def _check_width(self, name: str, x: Tensor) -> None:
         if x.dim() != 3 or x.size(-1) != self.d_model:
@@ -215,6 +357,28 @@ def head_width(d_model: int, num_heads: int, name: str, given: int | None) -> in
 def _split_heads(x_BTX: Tensor, heads: int) -> Tensor:
     B, T, X = x_BTX.shape
     return x_BTX.view(B, T, heads, X // heads).transpose(1, 2)
+
+
+def index_from(offset: int | NDArray[np.int64], T: int, device: torch.device) -> Tensor:
+    """Return where the next T positions stand: (T), or (B, T) where rows are at offsets of their own."""
+    if isinstance(offset, int):
+        return torch.arange(offset, offset + T, device=device)
+    return torch.from_numpy(offset[:, None] + np.arange(T)).to(device, non_blocking=True)
+
+
+def _key_mask(mask: Mask | Tensor | None, query_BHTK: Tensor, key_value: KeyValue) -> tuple[bool, Tensor | None]:
+    """Return whether a mask is causal, and which keys it leaves (B, S); nothing else fits a kind without scores."""
+    (B, H, T, _), S, device = query_BHTK.shape, key_value.key_BGSK.size(2), query_BHTK.device
+    fitted = None if mask is None else fitted_mask(as_mask(mask), (B, H, T, S), 4, device)
+    causal, allowed = kernel_mask(fitted, T, S, device)
+    if allowed is None:
+        return causal, None
+    if allowed.shape[1:3] != (1, 1):
+        raise InputError(
+            f"a mask of shape {tuple(allowed.shape)} differs between queries; this kind of attention takes "
+            f"one of the keys, ({B}, 1, 1, {S})"
+        )
+    return causal, allowed.expand(B, 1, 1, S)[:, 0, 0]
 
 
 def _with_causal(mask: Mask | Tensor | None, causal: bool) -> Mask | Tensor | None:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.layers.attention import MultiHeadAttention
 from regard.layers.feed_forward import FeedForward
-from regard.layers.kv_cache import DecoderCache, DecoderLayerCache, Rows
+from regard.layers.kv_cache import DecoderCache, DecoderLayerCache
 from regard.layers.residual import Residual
 from regard.ops import Mask
 
@@ -38,17 +38,18 @@ class DecoderLayer(nn.Module):
         *,
         mask: Mask | Tensor | None = None,
         cache: DecoderLayerCache | None = None,
-        lengths: Rows | None = None,
+        positions: Tensor | None = None,
         record: list[Tensor] | None = None,
     ) -> Tensor:
         """Attend to what came before, attend to the source, transform.
 
-        With a cache, x is what comes after what the cache holds. A `mask` hides some of what came before. The weights
-        BHTS over the source are appended to `record`.
+        With a cache, x is what comes after what the cache holds. A `mask` hides some of what came before. `positions`
+        are those of x where they are not 0, 1, 2 …. The weights BHTS over the source are appended to `record`.
         """
         past, source = (None, None) if cache is None else (cache.past, cache.source)
+        at = {} if positions is None else {"positions": positions}
         x_BTD = self.self_attention_residual(
-            x_BTD, lambda x: self.self_attention(x, mask=mask, causal=True, cache=past, lengths=lengths)
+            x_BTD, lambda x: self.self_attention(x, mask=mask, causal=True, cache=past, **at)
         )
         if self.cross_attention is not None and self.cross_attention_residual is not None:
             if memory_BSD is None and source is None:
@@ -104,14 +105,15 @@ class Decoder(nn.Module):
         *,
         mask: Mask | Tensor | None = None,
         cache: DecoderCache | None = None,
-        lengths: Rows | None = None,
+        positions: Tensor | None = None,
         record: list[Tensor] | None = None,
     ) -> Tensor:
         """Return the decoder's states BTD. With a cache, the source is what the cache was started with.
 
         A `mask` hides some of what came before. Each layer's weights BHTS over the source are appended to `record`.
         """
+        at = {} if positions is None else {"positions": positions}
         for index, layer in enumerate(self.layers):
             layer_cache = None if cache is None else cache.layers[index]
-            x_BTD = layer(x_BTD, memory_BSD, memory_mask, mask=mask, cache=layer_cache, lengths=lengths, record=record)
+            x_BTD = layer(x_BTD, memory_BSD, memory_mask, mask=mask, cache=layer_cache, record=record, **at)
         return x_BTD if self.final_norm is None else self.final_norm(x_BTD)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.layers.dropout import Dropout
-from regard.layers.positions import Positions
+from regard.layers.positions import AbsolutePositions
 from regard.ops import label_smoothed_cross_entropy, r_drop_loss
 
 
@@ -59,7 +59,7 @@ class Embedding(nn.Module):
     def __init__(
         self,
         tokens: TokenEmbedding,
-        positions: Positions | None = None,
+        positions: AbsolutePositions | None = None,
         *,
         norm: nn.Module | None = None,
         dropout: float = 0.0,

@@ -25,9 +25,10 @@ class EncoderLayer(nn.Module):
         self.self_attention, self.self_attention_residual = self_attention, self_attention_residual
         self.feed_forward, self.feed_forward_residual = feed_forward, feed_forward_residual
 
-    def forward(self, x_BSD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
-        """Mix the positions, then transform each."""
-        x_BSD = self.self_attention_residual(x_BSD, lambda x: self.self_attention(x, mask=mask))
+    def forward(self, x_BSD: Tensor, mask: Mask | Tensor | None = None, *, positions: Tensor | None = None) -> Tensor:
+        """Mix the positions, then transform each. `positions` are given where they are not 0, 1, 2 …."""
+        at = {} if positions is None else {"positions": positions}
+        x_BSD = self.self_attention_residual(x_BSD, lambda x: self.self_attention(x, mask=mask, **at))
         x_BSD = self.feed_forward_residual(x_BSD, self.feed_forward)
         return x_BSD
 
@@ -40,8 +41,9 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.final_norm = final_norm
 
-    def forward(self, x_BSD: Tensor, mask: Mask | Tensor | None = None) -> Tensor:
-        """Return the encoder's states BSD."""
+    def forward(self, x_BSD: Tensor, mask: Mask | Tensor | None = None, *, positions: Tensor | None = None) -> Tensor:
+        """Return the encoder's states BSD. `positions` are given where they are not 0, 1, 2 …."""
+        at = {} if positions is None else {"positions": positions}  # a layer of one's own need not know it
         for layer in self.layers:
-            x_BSD = layer(x_BSD, mask)
+            x_BSD = layer(x_BSD, mask, **at)
         return x_BSD if self.final_norm is None else self.final_norm(x_BSD)

@@ -4,9 +4,10 @@ Every attention module makes its own cache. A cache holds rows, such as the beam
 `reorder(rows)`, `keep(rows)` and `admit(other)`. Lengths are kept on the host: no step waits for the device.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -28,33 +29,29 @@ class KeyValue(NamedTuple):
     value_BGSV: Tensor
 
 
-class AttentionCache(Protocol):
-    """What an attention module keeps between steps."""
+class Past(NamedTuple):
+    """What new positions attend to: all keys and values there are, and which of them they may attend to."""
 
-    def reorder(self, rows: Rows) -> None:
-        """Continue each row from another one, as a beam search does."""
-
-    def keep(self, rows: Rows) -> None:
-        """Keep these rows, in this order."""
-
-    def admit(self, other: Self) -> None:
-        """Take in the rows of another cache, behind those that are there."""
+    key_value: KeyValue
+    mask: Mask
+    key_index: Tensor | None = None
+    """Where the keys stand in their sequence, (S) or (B, S); None where they are all from the first one on."""
 
 
-class KeyValueCache:
-    """The keys and values of the positions so far, each row with a length of its own.
+class PastCache(ABC):
+    """What self-attention keeps of the positions so far, each row with a length of its own.
 
     Rows are independent: they may take in different numbers of positions, be reordered, repeated or dropped. What
     is kept carries no gradient.
     """
 
     def __init__(self) -> None:
-        self._kept: KeyValue | None = None
         self._lengths: NDArray[np.int64] | None = None
+        self._counts: NDArray[np.int64] | None = None
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """How many positions each row holds."""
+        """How many positions each row has taken in."""
         if self._lengths is None:
             raise InputError("the cache is empty: it has no rows before the first positions are appended")
         return self._lengths
@@ -66,16 +63,89 @@ class KeyValueCache:
             return 0
         return int(self._lengths[0]) if self._is_even() else self._lengths
 
-    def append(self, new: KeyValue, counts: Rows | None = None) -> tuple[KeyValue, Mask]:
-        """Append new positions to the old; return all there are, and which of them the new queries may attend to.
+    def expect(self, B: int, T: int, counts: Rows | None = None) -> None:
+        """Check that T positions of B rows can be appended next.
 
-        `counts` says how many of the new positions of each row are real; the others are padding on the right, attended
-        to by none of the real ones and overwritten by what is appended next.
+        `counts` says how many of them are real in each row; the others are padding on the right, attended to by none of
+        the real ones and forgotten.
         """
-        B, _, T, _ = new.key_BGSK.shape
-        self.check(B, T, counts)
+        self._check(B, T, counts)
+        self._counts = None if counts is None else on_host(counts)
+
+    def _check(self, B: int, T: int, counts: Rows | None = None) -> None:
+        if self._lengths is not None and len(self._lengths) != B:
+            raise InputError(f"the cache holds {len(self._lengths)} rows and was given {B} new ones")
+        if counts is None:
+            return
+        found = np.asarray(counts.tolist() if isinstance(counts, Tensor) else counts)
+        if found.dtype.kind not in "iu" or found.shape != (B,):
+            got = f"{counts.dtype} of shape {tuple(counts.shape)}" if isinstance(counts, Tensor) else counts
+            raise InputError(f"lengths are integers of shape ({B},), one a row; got {got}")
+        for row, count in enumerate(found.tolist()):
+            if not 0 <= count <= T:
+                raise InputError(f"row {row} is said to have {count} real positions, of the {T} it was given")
+
+    def _advance(self, B: int, T: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Take in T positions of B rows, or those of them that are expected; return the lengths before, and counts."""
+        self._check(B, T, self._counts)
         before = np.zeros(B, dtype=np.int64) if self._lengths is None else self._lengths
+        counts = np.full(B, T, dtype=np.int64) if self._counts is None else self._counts
+        self._lengths, self._counts = before + counts, None
+        return before, counts
+
+    @contextmanager
+    def unless_refused(self) -> Iterator[None]:
+        """Take back what this block appends if it ends in an error."""
+        before = dict(vars(self))  # what lies behind the lengths is overwritten by what is appended next
+        done = False
+        try:
+            yield
+            done = True
+        finally:
+            if not done:
+                vars(self).update(before)
+
+    def reorder(self, rows: Rows) -> None:
+        """Continue each row from another one."""
+        self.keep(rows)
+
+    @abstractmethod
+    def keep(self, rows: Rows) -> None:
+        """Keep these rows, in this order."""
+
+    @abstractmethod
+    def admit(self, other: Self) -> None:
+        """Take in the rows of another cache, behind those that are there."""
+
+    def expand(self, beams: int) -> None:
+        """Repeat each row so many times."""
+        if self._lengths is not None:
+            self.keep(np.repeat(np.arange(len(self._lengths)), beams))
+
+    def _is_even(self) -> bool:
+        return self._lengths is None or not len(self._lengths) or bool((self._lengths == self._lengths[0]).all())
+
+
+class AppendCache(PastCache):
+    """A cache of keys and values that attention reads as they are."""
+
+    @abstractmethod
+    def append(self, new: KeyValue) -> Past:
+        """Append new positions; return all that the new queries may attend to."""
+
+
+class KeyValueCache(AppendCache):
+    """The keys and values of all positions so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: KeyValue | None = None
+
+    def append(self, new: KeyValue) -> Past:
+        """Append new positions to the old; return all there are, and which of them the new queries may attend to."""
+        B, _, T, _ = new.key_BGSK.shape
         even = self._is_even()
+        before, _ = self._advance(B, T)
         S = T + (int(before.max()) if B else 0)
         kept = self._with_room_for(S, new)
         mask: Mask
@@ -91,38 +161,7 @@ class KeyValueCache:
                 place[row_B1, :, at_BT] = x_BGTK.detach().transpose(1, 2)
             mask = Causal(start_B)
         self._kept = kept
-        self._lengths = before + (T if counts is None else on_host(counts))
-        return KeyValue(kept.key_BGSK[:, :, :S], kept.value_BGSV[:, :, :S]), mask
-
-    @contextmanager
-    def unless_refused(self) -> Iterator[None]:
-        """Take back what this block appends if it ends in an error."""
-        before = dict(vars(self))  # what lies behind the lengths is overwritten by what is appended next
-        done = False
-        try:
-            yield
-            done = True
-        finally:
-            if not done:
-                vars(self).update(before)
-
-    def check(self, B: int, T: int, counts: Rows | None) -> None:
-        """Raise an `InputError` for what cannot be appended, before anything is."""
-        if self._lengths is not None and len(self._lengths) != B:
-            raise InputError(f"the cache holds {len(self._lengths)} rows and was given {B} new ones")
-        if counts is None:
-            return
-        found = np.asarray(counts.tolist() if isinstance(counts, Tensor) else counts)
-        if found.dtype.kind not in "iu" or found.shape != (B,):
-            got = f"{counts.dtype} of shape {tuple(counts.shape)}" if isinstance(counts, Tensor) else counts
-            raise InputError(f"lengths are integers of shape ({B},), one a row; got {got}")
-        for row, count in enumerate(found.tolist()):
-            if not 0 <= count <= T:
-                raise InputError(f"row {row} is said to have {count} real positions, of the {T} it was given")
-
-    def reorder(self, rows: Rows) -> None:
-        """Continue each row from another one."""
-        self.keep(rows)
+        return Past(KeyValue(kept.key_BGSK[:, :, :S], kept.value_BGSV[:, :, :S]), mask)
 
     def keep(self, rows: Rows) -> None:
         """Keep these rows, in this order."""
@@ -134,12 +173,7 @@ class KeyValueCache:
         S = int(self._lengths.max()) if len(host) else 0
         self._kept = KeyValue(*(_selected(x, index, S) for x in self._kept))
 
-    def expand(self, beams: int) -> None:
-        """Repeat each row so many times."""
-        if self._kept is not None:
-            self.keep(np.repeat(np.arange(len(self.lengths)), beams))
-
-    def admit(self, other: "KeyValueCache") -> None:
+    def admit(self, other: Self) -> None:
         """Take in the rows of another cache, behind those that are there."""
         if other._kept is None:
             return
@@ -148,9 +182,6 @@ class KeyValueCache:
             return
         self._kept = KeyValue(*map(_joined, self._kept, other._kept))
         self._lengths = np.concatenate([self.lengths, other.lengths])
-
-    def _is_even(self) -> bool:
-        return self._lengths is None or not len(self._lengths) or bool((self._lengths == self._lengths[0]).all())
 
     def _with_room_for(self, S: int, new: KeyValue) -> KeyValue:
         # Zeros rather than whatever memory holds: a weight of 0 on a NaN is a NaN.
@@ -222,16 +253,17 @@ class DecoderCache:
         self.layers = layers
 
     @property
-    def past(self) -> KeyValueCache:
+    def past(self) -> PastCache:
         """The first layer's past, whose lengths are every layer's."""
         return self.layers[0].past
 
-    def check(self, B: int, T: int, counts: Rows | None) -> None:
-        """Raise an `InputError` for a step that does not fit, before any layer has taken it in."""
+    def expect(self, B: int, T: int, counts: Rows | None = None) -> None:
+        """Check that T positions of B rows can be decoded next, `counts` of them real."""
         source = self.layers[0].source
         if source is not None and source.sentences * source.beams != B:
             raise InputError(f"the cache was started with {source.sentences} sources and was given {B} rows")
-        self.past.check(B, T, counts)
+        for layer in self.layers:
+            layer.past.expect(B, T, counts)
 
     def reorder(self, rows: Rows) -> None:
         """Continue each row from another one of its sentence."""
@@ -257,7 +289,7 @@ class DecoderCache:
 class DecoderLayerCache:
     """What one decoder layer keeps between steps: its own past, and the source."""
 
-    def __init__(self, past: KeyValueCache, source: SourceCache | None = None) -> None:
+    def __init__(self, past: PastCache, source: SourceCache | None = None) -> None:
         self.past, self.source = past, source
 
     def reorder(self, rows: Rows) -> None:

@@ -11,14 +11,14 @@ from regard.layers import (
     FeedForward,
     LayerNorm,
     LearnedPositions,
-    MultiHeadAttention,
     OutputProjection,
     Residual,
     RMSNorm,
     SinusoidalPositions,
     TokenEmbedding,
 )
-from regard.layers.positions import Positions
+from regard.layers.positions import AbsolutePositions
+from regard.model.build_attention import build_attention
 from regard.model.config import TransformerConfig
 
 
@@ -35,12 +35,12 @@ def build_encoder(config: TransformerConfig) -> Encoder:
     """Build the encoder's stack."""
     layers = [
         EncoderLayer(
-            _attention(config),
+            build_attention(config, "encoder", layer),
             _feed_forward(config),
             self_attention_residual=_residual(config),
             feed_forward_residual=_residual(config),
         )
-        for _ in range(config.encoder_layers)
+        for layer in range(config.encoder_layers)
     ]
     return Encoder(layers, _norm(config) if config.has_final_norm else None)
 
@@ -50,14 +50,14 @@ def build_decoder(config: TransformerConfig) -> Decoder:
     crosses = config.encoder_layers > 0
     layers = [
         DecoderLayer(
-            _attention(config),
-            _attention(config) if crosses else None,
+            build_attention(config, "decoder", layer),
+            build_attention(config, "cross", layer) if crosses else None,
             _feed_forward(config),
             self_attention_residual=_residual(config),
             cross_attention_residual=_residual(config) if crosses else None,
             feed_forward_residual=_residual(config),
         )
-        for _ in range(config.decoder_layers)
+        for layer in range(config.decoder_layers)
     ]
     return Decoder(layers, _norm(config) if config.has_final_norm else None)
 
@@ -66,18 +66,6 @@ def build_output(config: TransformerConfig, embedding: Embedding) -> OutputProje
     """Build the projection to the vocabulary, tied to the embedding of the last stack where the two are shared."""
     tied = embedding.tokens.weight if config.shared_embeddings in ("all", "target-output") else None
     return OutputProjection(config.vocab_size, config.d_model, tied_to=tied, bias=config.output_bias)
-
-
-def _attention(config: TransformerConfig) -> MultiHeadAttention:
-    return MultiHeadAttention(
-        config.d_model,
-        config.num_heads,
-        d_k=config.d_k,
-        d_v=config.d_v,
-        num_kv_heads=config.num_kv_heads,
-        bias=config.bias,
-        dropout=config.attention_dropout,
-    )
 
 
 def _feed_forward(config: TransformerConfig) -> FeedForward:
@@ -99,11 +87,10 @@ def _norm(config: TransformerConfig) -> nn.Module:
     return kind(config.d_model, eps=config.norm_eps)
 
 
-def _positions(config: TransformerConfig) -> Positions | None:
+def _positions(config: TransformerConfig) -> AbsolutePositions | None:
     match config.positions:
         case "sinusoidal":
             return SinusoidalPositions(config.d_model, layout=config.position_layout, offset=config.position_offset)
         case "learned":
             return LearnedPositions(config.d_model, max_positions=config.max_positions, offset=config.position_offset)
-        case "none":
-            return None
+    return None

@@ -8,6 +8,7 @@ from regard.configs import Config
 from regard.errors import ConfigError, InputError
 from regard.layers import head_width
 from regard.layers.residual import NormPlacement
+from regard.model.variations import AttentionConfig, PositionsConfig
 from regard.ops.feed_forward import Activation
 from regard.ops.positions import SinusoidLayout
 
@@ -79,7 +80,8 @@ class TransformerConfig(Config):
     """Whether embeddings are multiplied by √d_model."""
     output_bias: Flag = False
     """Whether the logits have a bias."""
-    positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
+    positions: PositionsConfig = "sinusoidal"
+    """Added to the embeddings (sinusoidal, learned), part of attention, or none."""
     max_positions: Width = 1024
     """The length of the learned table. Sinusoids have no end."""
     position_layout: SinusoidLayout = "interleaved"
@@ -89,8 +91,10 @@ class TransformerConfig(Config):
 
     dropout: Rate = 0.1
     """On the embeddings and on what each sublayer gives, as in the paper."""
+    attention: AttentionConfig = AttentionConfig()
+    """How attention differs from the paper's: a table of its own."""
     attention_dropout: Rate = 0.0
-    """On the attention weights."""
+    """On the attention weights. Kinds of attention other than the softmax have none to drop."""
     activation_dropout: Rate = 0.0
     """On the hidden layer of the feed-forward."""
 

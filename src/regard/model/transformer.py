@@ -18,6 +18,7 @@ from regard.model.describe import describe
 from regard.model.directory import (
     SavedModel,
     check_build,
+    check_model,
     common_type,
     foreign_modules,
     load_tensors,
@@ -97,11 +98,11 @@ class Transformer(nn.Module):
             if memory is not None:
                 raise InputError("decode was given a memory and a cache; a cache has the memory it was started with")
             check_tokens(target)
-            cache.check(target.size(0), target.size(1), lengths)
+            cache.expect(target.size(0), target.size(1), lengths)
             with torch.no_grad():  # what a cache keeps carries no gradient, so nothing that reads it can
                 counts = None if lengths is None else on_host(lengths)
                 x_BTD = embedding(target, cache.past.offset, counts)
-                states = decoder(x_BTD, cache=cache, lengths=lengths, record=record)
+                states = decoder(x_BTD, cache=cache, record=record)
         elif lengths is not None:
             raise InputError("decode was given lengths without a cache; a target's padding needs none")
         else:
@@ -169,6 +170,7 @@ class Transformer(nn.Module):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model directory: `config.json` and `model.safetensors`, whole or not at all."""
+        check_model(self)
         # Shared matrices come once, under the first of their names.
         tensors = {name: parameter.detach() for name, parameter in self.named_parameters()}
         write_model_directory(Path(path), SavedModel(self.config, tensors, foreign_modules(self)))
@@ -191,7 +193,9 @@ class Transformer(nn.Module):
         make = cls if build is None else build
         saved = common_type(tensors, source=path)
         with Undrawn(), torch.device("meta"):  # sizes are compared before memory is allocated
-            load_tensors(make(config), tensors, source=path)
+            sized = make(config)
+        check_model(sized)
+        load_tensors(sized, tensors, source=path)
         with Undrawn():
             model = make(config).to(saved if at_least is None else torch.promote_types(saved, at_least))
         load_tensors(model, tensors, source=path)

@@ -36,7 +36,7 @@ def attention(
     """Attention as the accelerated layer computes it between its projections."""
     if causal:
         mask = Causal() if mask is None else as_mask(mask) & Causal()
-    return LAYER.heads(query, KeyValue(key, value), mask, None)
+    return LAYER.heads(query, KeyValue(key, value), mask, None)[0]
 
 
 def taken(query: Tensor, key: Tensor, value: Tensor, causal: bool = False, allowed: Tensor | None = None) -> bool:
@@ -338,6 +338,6 @@ def test_under_autocast_attention_stays_float32() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         query, (key, value) = layer.query(x).view(2, 9, 4, 8).transpose(1, 2), layer.project_key_value(x)
         assert query.dtype == torch.bfloat16
-        heads = layer.heads(query, KeyValue(key, value), None, None)
+        heads, _ = layer.heads(query, KeyValue(key, value), None, None)
     assert heads.dtype == torch.float32
     torch.testing.assert_close(heads, regard.attention(query.float(), key.float(), value.float()))

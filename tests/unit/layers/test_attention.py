@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -113,3 +114,23 @@ def test_a_refused_call_leaves_the_cache_as_it_was() -> None:
         with pytest.raises(InputError):
             layer(wrong.pop("query", x), x, cache=cache, **wrong)
         assert cache.lengths.tolist() == [2]
+
+
+class WithoutFirstHead(regard.MultiHeadAttention):
+    """Attention whose first head is silent."""
+
+    def heads(
+        self, query_BHTK: torch.Tensor, *arguments: Any, **options: Any
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        heads_BHTV, weights_BHTS = super().heads(query_BHTK, *arguments, **options)
+        return heads_BHTV * (torch.arange(self.num_heads) > 0)[:, None, None], weights_BHTS
+
+
+def test_changed_heads_give_the_same_output_with_and_without_weights() -> None:
+    layer, x = WithoutFirstHead(8, 2), torch.randn(3, 5, 8)
+    output, weights = layer(x, return_weights=True)
+    torch.testing.assert_close(layer(x), output)
+    assert weights.shape == (3, 2, 5, 5)
+    with torch.no_grad():
+        layer.output.weight[:, 4:] = 0  # what is left comes from the first head
+    torch.testing.assert_close(layer(x, return_weights=True)[0], layer.output.bias.expand(3, 5, 8))

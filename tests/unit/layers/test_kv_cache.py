@@ -19,7 +19,7 @@ def positions(start: int, stop: int, rows: int = 2) -> KeyValue:
 def test_it_grows_and_keeps_what_it_has() -> None:
     cache = KeyValueCache()
     for start in range(0, 60, 5):
-        kept, _ = cache.append(positions(start, start + 5))
+        kept, _, _ = cache.append(positions(start, start + 5))
         assert kept.key_BGSK[1, 0, :, 0].tolist() == list(range(start + 5))
         assert kept.value_BGSV[0, 0, :, 0].tolist() == [-n for n in range(start + 5)]
     assert cache.lengths.tolist() == [60, 60]
@@ -28,9 +28,10 @@ def test_it_grows_and_keeps_what_it_has() -> None:
 @pytest.mark.parametrize("counts", [[1, 3], np.array([1, 3]), torch.tensor([1, 3])], ids=["list", "numpy", "torch"])
 def test_rows_of_different_lengths_overwrite_their_padding(counts: list[int]) -> None:
     cache = KeyValueCache()
-    cache.append(positions(0, 3), counts)
+    cache.expect(2, 3, counts)
+    cache.append(positions(0, 3))
     assert cache.lengths.tolist() == [1, 3]
-    kept, mask = cache.append(positions(10, 12))
+    kept, mask, _ = cache.append(positions(10, 12))
     assert kept.key_BGSK[0, 0, :3, 0].tolist() == [0, 10, 11]
     assert kept.key_BGSK[1, 0, :, 0].tolist() == [0, 1, 2, 10, 11]
     assert mask.dense(2, 5)[0, 0].tolist() == [[True, True, False, False, False], [True, True, True, False, False]]
@@ -38,7 +39,8 @@ def test_rows_of_different_lengths_overwrite_their_padding(counts: list[int]) ->
 
 def test_rows_that_become_even_again_need_no_mask_of_their_own() -> None:
     cache = KeyValueCache()
-    cache.append(positions(0, 3), [1, 3])
+    cache.expect(2, 3, [1, 3])
+    cache.append(positions(0, 3))
     assert isinstance(cache.offset, np.ndarray)
     cache.keep([1, 1, 1])
     assert cache.offset == 3
@@ -49,14 +51,15 @@ def test_rows_that_become_even_again_need_no_mask_of_their_own() -> None:
 def test_what_is_kept_carries_no_gradient() -> None:
     cache = KeyValueCache()
     x = torch.randn(1, 1, 2, 3, requires_grad=True)
-    kept, _ = cache.append(KeyValue(x, x))
+    kept, _, _ = cache.append(KeyValue(x, x))
     assert not kept.key_BGSK.requires_grad
 
 
 def test_an_empty_cache_takes_in_another_and_is_reordered_without_effect() -> None:
     cache, other = KeyValueCache(), KeyValueCache()
     cache.reorder([1, 0])
-    other.append(positions(0, 3), [1, 3])
+    other.expect(2, 3, [1, 3])
+    other.append(positions(0, 3))
     cache.admit(KeyValueCache())
     cache.admit(other)
     assert cache.lengths.tolist() == [1, 3]
@@ -70,7 +73,7 @@ def test_rows_that_are_admitted_stand_behind_those_that_are_there() -> None:
     other.append(positions(30, 32, rows=1))
     cache.admit(other)
     assert cache.lengths.tolist() == [20, 20, 2]
-    kept, mask = cache.append(positions(50, 51, rows=3))
+    kept, mask, _ = cache.append(positions(50, 51, rows=3))
     assert kept.key_BGSK[0, 0, :, 0].tolist() == [*range(20), 50]
     assert kept.key_BGSK[2, 0, :3, 0].tolist() == [30, 31, 50]
     assert mask.dense(1, 21)[2, 0, 0].tolist() == 3 * [True] + 18 * [False]
@@ -84,7 +87,7 @@ def test_what_does_not_fit_is_told_and_changes_nothing() -> None:
     with pytest.raises(InputError, match="the cache holds 2 rows and was given 3 new ones"):
         cache.append(positions(2, 3, rows=3))
     with pytest.raises(InputError, match="row 1 is said to have 5 real positions, of the 1 it was given"):
-        cache.append(positions(2, 3), [1, 5])
+        cache.expect(2, 1, [1, 5])
     assert cache.lengths.tolist() == [2, 2]
 
 

@@ -72,4 +72,4 @@ class LearnedPositions(nn.Module):
         return self.weight[self.offset :]
 
 
-Positions = SinusoidalPositions | LearnedPositions
+AbsolutePositions = SinusoidalPositions | LearnedPositions

@@ -1,0 +1,7 @@
+"""Position encodings: added to the embeddings, or part of attention."""
+
+from regard.layers.positions.absolute import AbsolutePositions as AbsolutePositions
+from regard.layers.positions.absolute import LearnedPositions as LearnedPositions
+from regard.layers.positions.absolute import SinusoidalPositions as SinusoidalPositions
+from regard.layers.positions.alibi import ALiBi as ALiBi
+from regard.layers.positions.relative import RelativePositions as RelativePositions

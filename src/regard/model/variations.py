@@ -1,0 +1,149 @@
+"""How attention is varied: the part of a model's configuration about positions, patterns and kinds of attention.
+
+Each variation is a table with its `kind` and its options; its name alone stands for the table with the defaults.
+"""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from regard.configs import Config
+from regard.errors import InputError
+from regard.layers.kinds.linear import FeatureMap, Gating
+
+Size = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
+Count = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
+
+
+def one_of(what: str, choices: Mapping[str, type[Config]], plain: tuple[str, ...] = ()) -> BeforeValidator:
+    """Return a validator of a table by its `kind`, or of a name that stands for the table with its defaults."""
+
+    def read(value: Any) -> Any:
+        name = value.get("kind") if isinstance(value, dict) else value
+        if not isinstance(name, str):
+            return value
+        if name in plain and value == name:
+            return value
+        if name not in choices:
+            known = [*plain, *choices]
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it is one of {', '.join(known)}"
+            raise InputError(f"{what} {name!r} is not known; {hint}")
+        return choices[name].model_validate(value if isinstance(value, dict) else {"kind": name})
+
+    return BeforeValidator(read)
+
+
+class AlibiConfig(Config):
+    """ALiBi: a penalty on the scores that grows with the distance (Press et al. 2022)."""
+
+    kind: Literal["alibi"] = "alibi"
+
+
+RelativeConfig = AlibiConfig
+RELATIVE: dict[str, type[Config]] = {"alibi": AlibiConfig}
+ABSOLUTE = ("sinusoidal", "learned", "none")
+PositionsConfig = Annotated[
+    Literal["sinusoidal", "learned", "none"] | RelativeConfig, one_of("positions", RELATIVE, ABSOLUTE)
+]
+
+
+class WindowConfig(Config):
+    """A sliding window: each query attends to its neighbors (Beltagy et al. 2020)."""
+
+    kind: Literal["window"] = "window"
+    size: Size = 256
+    """How many keys to each side a query attends to; in a decoder, how many before it."""
+    sinks: Count = 0
+    """The first positions, which every query attends to (attention sinks, Xiao et al. 2024)."""
+
+
+PATTERNS: dict[str, type[Config]] = {"window": WindowConfig}
+PatternConfig = Annotated[WindowConfig, one_of("the pattern", PATTERNS)]
+
+
+class LinearConfig(Config):
+    """Linear attention: features of queries and keys in place of the softmax (Katharopoulos et al. 2020)."""
+
+    kind: Literal["linear"] = "linear"
+    feature_map: FeatureMap = "elu"
+    """elu(x) + 1, relu(x) + 0.001, or the softmax over the features of a head, of x and of -x."""
+    gating: Gating = "none"
+    """How the past fades, in a decoder: a decay for each head (retention), or gates for each feature (gla)."""
+
+
+class PerformerConfig(Config):
+    """Performer: softmax attention approximated by random features, FAVOR+ (Choromanski et al. 2021)."""
+
+    kind: Literal["performer"] = "performer"
+    features: Size = 128
+    """How many random features a layer has; the error falls with their root."""
+    seed: Count = 0
+    """What the features of all layers are drawn from."""
+
+
+class LinformerConfig(Config):
+    """Linformer: attention over learned mixtures of positions, in an encoder (Wang et al. 2020)."""
+
+    kind: Literal["linformer"] = "linformer"
+    width: Size = 128
+    """How many mixtures there are."""
+    max_length: Size = 1024
+    """The longest sequence."""
+
+
+class NystromConfig(Config):
+    """Nyströmformer: softmax attention approximated by way of landmarks, in an encoder (Xiong et al. 2021)."""
+
+    kind: Literal["nystrom"] = "nystrom"
+    landmarks: Size = 64
+    """How many means of positions there are."""
+    iterations: Size = 6
+    """How often the pseudo-inverse is improved."""
+    convolution: Count = 0
+    """Over how many positions, an odd number, a depthwise convolution of the values runs; 0 for none."""
+
+
+KINDS: dict[str, type[Config]] = {
+    "linear": LinearConfig,
+    "performer": PerformerConfig,
+    "linformer": LinformerConfig,
+    "nystrom": NystromConfig,
+}
+KindConfig = Annotated[
+    Literal["softmax"] | LinearConfig | PerformerConfig | LinformerConfig | NystromConfig,
+    one_of("the kind of attention", KINDS, ("softmax",)),
+]
+
+
+class RoleConfig(Config):
+    """What one role of attention has of its own: the encoder's, the decoder's or cross-attention."""
+
+    pattern: PatternConfig | Literal["none"] | None = None
+    """A sparse pattern; "none" where the other roles have one."""
+    kind: KindConfig | None = None
+    """The kind of attention."""
+
+
+class AttentionConfig(Config):
+    """How attention differs from softmax(QKᵀ/√d_k)V over all keys."""
+
+    pattern: PatternConfig | None = None
+    """A sparse pattern of self-attention, in the encoder and in the decoder."""
+    kind: KindConfig = "softmax"
+    """The kind of self-attention, in the encoder and in the decoder."""
+    qk_norm: Flag = False
+    """Whether each head's queries and keys are normalized (RMSNorm) before they are compared."""
+    softcap: Annotated[float, Field(gt=0.0, strict=True)] | None = None
+    """Scores are kept between -softcap and softcap, by softcap · tanh(score / softcap)."""
+    scale: Annotated[float, Field(gt=0.0, strict=True)] | None = None
+    """What scores are multiplied by; 1/√d_k unless given."""
+    encoder: RoleConfig = RoleConfig()
+    """What the encoder's self-attention has of its own."""
+    decoder: RoleConfig = RoleConfig()
+    """What the decoder's self-attention has of its own."""
+    cross: RoleConfig = RoleConfig()
+    """What cross-attention has of its own."""

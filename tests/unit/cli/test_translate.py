@@ -148,12 +148,11 @@ def test_what_is_cut_is_said(regard: Shell, model: Path, monkeypatch: pytest.Mon
 
 def test_words_that_are_lost_are_said_and_written(regard: Shell, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tokenizer, "decode", lambda self, tokens: ".")
-    options = ["translate", "--model", model, "--to", "de", "--format", "jsonl"]
-    out, err = regard(*options, "42", "Tom sees the house.")
+    out, err = regard("translate", "--model", model, "--to", "de", "--format", "jsonl", "42", "Tom sees the house.")
     first, second = map(json.loads, out.splitlines())
     assert "untranslated" not in first
     assert second["untranslated"] == ["Tom sees the house."]
-    assert err == "regard: line 2: nothing was written for 'Tom sees the house.'\n"
+    assert err.endswith("regard: line 2: nothing was written for 'Tom sees the house.'\n")
 
 
 @pytest.mark.parametrize(

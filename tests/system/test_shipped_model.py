@@ -208,9 +208,9 @@ def junk_lines(count: int) -> Iterator[str]:
 
 def lost_in_translation(line: str, made: str, alphabet: frozenset[str]) -> list[str]:
     """Return what is missing: characters that the model can only copy, and the whole line if hardly a word came."""
-    line, made = unicodedata.normalize("NFC", line), unicodedata.normalize("NFC", made)
-    kinds = {char: unicodedata.category(char)[0] for char in line}
-    lost = [char for char in line if kinds[char] in "LNSP" and char not in alphabet and char not in made]
+    present = {*made, *unicodedata.normalize("NFC", made), *unicodedata.normalize("NFD", made)}
+    copied = [char for char in line if unicodedata.category(char)[0] in "LNSP" and char not in alphabet]
+    lost = [char for char in copied if not present & {char, unicodedata.normalize("NFC", char)}]
     letters, written = (sum(map(str.isalnum, text)) for text in (line, made))
     return lost + ([line] if 6 * written < letters else [])
 

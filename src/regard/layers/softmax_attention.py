@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from regard.layers.kv_cache import KeyValue
+from regard.layers.kv_cache import KeyValue, PastCache
 from regard.layers.patterns.pattern import Pattern
 from regard.layers.positions.relative import RelativePositions
 from regard.ops import Mask, attention
@@ -33,6 +33,10 @@ class Placement:
     query_positions: Tensor
     key_positions: Tensor
     """For relative positions; the same, unless other positions were given."""
+    states: Tensor | None = None
+    """What keys and values were projected from, for kinds of attention that compute gates from it."""
+    cache: PastCache | None = None
+    """What a kind of attention other than softmax has kept of the past."""
 
     def block(self, rows: Tensor, columns: Tensor) -> "Placement":
         """Return some queries and some keys."""

@@ -126,9 +126,10 @@ class TrainStep:
         """Move the weights, and the running average after them; a step that is not finite is left out on the device."""
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
-        if self._sharded and not bool(result.good):
-            return  # the unfused optimizer has no flag to leave a step out by
-        self._optimizer.found_inf = 1.0 - result.good.float()  # type: ignore[attr-defined]
+        if not self._sharded:
+            self._optimizer.found_inf = 1.0 - result.good.float()  # type: ignore[attr-defined]
+        elif not result.good:  # the unfused optimizer takes no such flag: somebody has to look
+            return
         self._scaler.step(self._optimizer)
         self._scaler.update()
         if self.running is not None and self._decay is not None:

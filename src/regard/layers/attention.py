@@ -160,6 +160,8 @@ class MultiHeadAttention(nn.Module):
     ) -> "Attended":
         """Append keys and values to a cache and attend to all that it holds."""
         index = None if self.is_plain else index_from(cache.offset, key.size(1), key.device)
+        if self.pattern is not None:
+            self.pattern.check_length(int(np.max(cache.offset, initial=0)) + key.size(1))
         key_value = self.project_key_value(key, value, index)
         if self.kind is not None:
             if mask is not None or bias is not None or return_weights:
@@ -313,6 +315,8 @@ class MultiHeadAttention(nn.Module):
         T, device = query.size(1), query.device
         if (self.positions is not None or self.pattern is not None) and T != S:
             raise InputError(f"{T} queries attend to {S} keys; relative positions and patterns are for self-attention")
+        if self.pattern is not None:
+            self.pattern.check_length(S)
         index = torch.arange(T, device=device)
         positions = index if positions is None else positions
         return Placement(index, torch.arange(S, device=device), positions, positions)

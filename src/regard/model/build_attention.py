@@ -4,10 +4,10 @@ from regard.errors import InputError
 from regard.layers import AttentionParts, MultiHeadAttention, RMSNorm
 from regard.layers.attention import head_width
 from regard.layers.kinds.kind import AttentionKind, Role
-from regard.layers.patterns import Pattern, SlidingWindow
+from regard.layers.patterns import BigBird, BlockSparse, Longformer, Pattern, SlidingWindow
 from regard.layers.positions import ALiBi, RelativePositions
 from regard.model.config import TransformerConfig
-from regard.model.variations import AlibiConfig, WindowConfig
+from regard.model.variations import AlibiConfig, BigBirdConfig, BlocksConfig, LongformerConfig, WindowConfig
 
 
 def build_attention(config: TransformerConfig, role: Role, layer: int) -> MultiHeadAttention:
@@ -56,6 +56,19 @@ def _pattern(config: TransformerConfig, role: Role, layer: int) -> Pattern | Non
     match chosen:
         case WindowConfig():
             return SlidingWindow(chosen.size, sinks=chosen.sinks)
+        case LongformerConfig():
+            return Longformer(chosen.size, global_tokens=chosen.global_tokens)
+        case BigBirdConfig():
+            return BigBird(
+                window_blocks=chosen.window_blocks,
+                global_blocks=chosen.global_blocks,
+                random_blocks=chosen.random_blocks,
+                block=chosen.block,
+                seed=chosen.seed,
+                layer=layer,
+            )
+        case BlocksConfig():
+            return BlockSparse(chosen.rows, block=chosen.block)
     raise AssertionError(f"{chosen} has no pattern")
 
 

@@ -79,10 +79,11 @@ class Pipeline:
                 f"its tokenizers {source.vocab_size} and {target.vocab_size}"
             )
         self.name = name
-        self.model, self.source, self.target = model.eval(), source, target
+        self._model, self.source, self.target = model.eval(), source, target
         self.settings = SearchSettings() if settings is None else settings
         self._requested, self.shortlist = precision, shortlist
         self._snapshot: Snapshot | None = None
+        self._is_shared = True
         self._refresh()
 
     @classmethod
@@ -101,7 +102,7 @@ class Pipeline:
         if (path / SHORTLIST).exists():
             shortlist = Shortlist.load(path / SHORTLIST, source.vocab_size, target.vocab_size)
         try:
-            return cls(
+            pipeline = cls(
                 model,
                 source,
                 target,
@@ -112,6 +113,14 @@ class Pipeline:
             )
         except (InputError, ModelError) as error:
             raise ModelError(f"{path}: {error}") from None
+        pipeline._is_shared = build is not None
+        return pipeline
+
+    @property
+    def model(self) -> Transformer:
+        """The model in plain PyTorch. It may be changed: what is decoded changes with it."""
+        self._is_shared = True
+        return self._model
 
     def __repr__(self) -> str:
         return f"Pipeline({', '.join(value for _, value in self._summary())})"
@@ -121,7 +130,7 @@ class Pipeline:
 
     def _summary(self) -> list[tuple[str, str]]:
         """Return what tells this pipeline from others, each with a heading."""
-        config, count = self.model.config, sum(parameter.numel() for parameter in self.model.parameters())
+        config, count = self._model.config, sum(parameter.numel() for parameter in self._model.parameters())
         rows = [
             ("model", self.name),
             ("languages", " and ".join(self.languages)),
@@ -137,19 +146,22 @@ class Pipeline:
         return self._backend.name
 
     def _refresh(self) -> None:
-        """Choose the decoder again if the model was changed: its modules, its hooks or its weights."""
-        if self._snapshot is not None and self._snapshot.is_current():
+        """Choose the decoder again if the model was changed: its modules, its hooks or its weights.
+
+        A model that nobody has asked for since it was loaded is not compared: only global hooks can change it.
+        """
+        if self._snapshot is not None and self._snapshot.is_current(whole=self._is_shared):
             return
         self._snapshot = None
         precision = self._requested
         if precision == "auto":
-            parameters = self.model.parameters()
+            parameters = self._model.parameters()
             is_fit = all(weight.is_cpu and weight.dtype == torch.float32 for weight in parameters)
-            is_fit = is_fit and unknown_module(self.model) is None
+            is_fit = is_fit and unknown_module(self._model) is None
             precision = "int8" if is_fit and bytes_are_fast() else "float"
         self.precision: Precision = precision
-        self._backend = choose_backend(self.model, precision, self.shortlist)
-        self._snapshot = Snapshot(self.model)
+        self._backend = choose_backend(self._model, precision, self.shortlist)
+        self._snapshot = Snapshot(self._model)
 
     @property
     def languages(self) -> list[str]:
@@ -162,7 +174,7 @@ class Pipeline:
         digest = hashlib.sha256(f"{self.precision} {self.settings.model_dump_json()}".encode())
         for tokenizer in (self.source, self.target):
             digest.update(tokenizer.to_json().encode())
-        for name, tensor in sorted(self.model.state_dict().items()):
+        for name, tensor in sorted(self._model.state_dict().items()):
             digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
@@ -279,7 +291,7 @@ class Pipeline:
 
     def token_log_probabilities(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
         """Return log p of each token of given targets under their sources, and of their end, in token numbers."""
-        return token_log_probabilities(self.model, pairs)
+        return token_log_probabilities(self._model, pairs)
 
     def decode(self, sources: Sequence[list[int]], **changes: Any) -> list[list[Hypothesis]]:
         """Search for targets of sources in token numbers, with their tags and ends; best first."""
@@ -411,7 +423,7 @@ class Pipeline:
         return CrossAttention(
             [self.source.token(number) for number in source],
             [self.target.token(number) for number in (*target, self._backend.end)],
-            cross_attention(self.model, source, target),
+            cross_attention(self._model, source, target),
         )
 
     def _streamed(self, piece: str, to: str | None, settings: SearchSettings) -> Iterator[str]:

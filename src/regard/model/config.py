@@ -94,7 +94,7 @@ class TransformerConfig(Config):
     attention: AttentionConfig = AttentionConfig()
     """How attention differs from the paper's: a table of its own."""
     attention_dropout: Rate = 0.0
-    """On the attention weights."""
+    """On the attention weights. Kinds of attention other than the softmax have none to drop."""
     activation_dropout: Rate = 0.0
     """On the hidden layer of the feed-forward."""
 

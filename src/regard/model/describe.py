@@ -92,7 +92,8 @@ def _parameter_rows(parameters: Mapping[str, Tensor]) -> list[list[str]]:
     rows: list[list[str]] = []
     heading = ""
     for module, copies in alike.items():
-        names, letters = next((names, letters) for end, names, letters in _PROJECTIONS if module.endswith(end))
+        fitting = ((names, letters) for end, names, letters in _PROJECTIONS if module.endswith(end))
+        names, letters = next(fitting, ([], ""))
         parent, _, name = module.rpartition(".")
         if parent and parent != heading:
             rows.append([parent])

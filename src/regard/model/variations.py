@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from regard.configs import Config
 from regard.errors import InputError
+from regard.layers.kinds.linear import FeatureMap, Gating
 from regard.layers.patterns.blocks import check_matrix
 
 Size = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
@@ -123,8 +124,59 @@ PatternConfig = Annotated[
     WindowConfig | LongformerConfig | BigBirdConfig | BlocksConfig, one_of("the pattern", PATTERNS)
 ]
 
-KINDS: dict[str, type[Config]] = {}
-KindConfig = Annotated[Literal["softmax"], one_of("the kind of attention", KINDS, ("softmax",))]
+
+class LinearConfig(Config):
+    """Linear attention: features of queries and keys in place of the softmax (Katharopoulos et al. 2020)."""
+
+    kind: Literal["linear"] = "linear"
+    feature_map: FeatureMap = "elu"
+    """elu(x) + 1, relu(x) + 0.001, or the softmax over the features of a head, of x and of -x."""
+    gating: Gating = "none"
+    """How the past fades, in a decoder: a decay for each head (retention), or gates for each feature (gla)."""
+
+
+class PerformerConfig(Config):
+    """Performer: softmax attention approximated by random features, FAVOR+ (Choromanski et al. 2021)."""
+
+    kind: Literal["performer"] = "performer"
+    features: Size = 128
+    """How many random features a layer has; the error falls with their root."""
+    seed: Count = 0
+    """What the features of all layers are drawn from."""
+
+
+class LinformerConfig(Config):
+    """Linformer: attention over learned mixtures of positions, in an encoder (Wang et al. 2020)."""
+
+    kind: Literal["linformer"] = "linformer"
+    width: Size = 128
+    """How many mixtures there are."""
+    max_length: Size = 1024
+    """The longest sequence."""
+
+
+class NystromConfig(Config):
+    """Nyströmformer: softmax attention approximated by way of landmarks, in an encoder (Xiong et al. 2021)."""
+
+    kind: Literal["nystrom"] = "nystrom"
+    landmarks: Size = 64
+    """How many means of positions there are."""
+    iterations: Size = 6
+    """How often the pseudo-inverse is improved."""
+    convolution: Count = 0
+    """Over how many positions, an odd number, a depthwise convolution of the values runs; 0 for none."""
+
+
+KINDS: dict[str, type[Config]] = {
+    "linear": LinearConfig,
+    "performer": PerformerConfig,
+    "linformer": LinformerConfig,
+    "nystrom": NystromConfig,
+}
+KindConfig = Annotated[
+    Literal["softmax"] | LinearConfig | PerformerConfig | LinformerConfig | NystromConfig,
+    one_of("the kind of attention", KINDS, ("softmax",)),
+]
 
 
 class RoleConfig(Config):

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from regard.layers.block_masks import BlockMasks, indexed
-from regard.layers.kv_cache import KeyValue
+from regard.layers.kv_cache import KeyValue, PastCache
 from regard.layers.patterns.pattern import Pattern
 from regard.layers.positions.relative import RelativePositions
 from regard.ops import Mask, attention
@@ -34,6 +34,10 @@ class Placement:
     query_positions: Tensor
     key_positions: Tensor
     """For relative positions; the same, unless other positions were given."""
+    states: Tensor | None = None
+    """What keys and values were projected from, for kinds of attention that compute gates from it."""
+    cache: PastCache | None = None
+    """What a kind of attention other than softmax has kept of the past."""
 
     def block(self, rows: Tensor, columns: Tensor) -> "Placement":
         """Return some queries and some keys."""

@@ -1,20 +1,23 @@
 """From a configuration to an attention layer and the parts that vary it."""
 
+from torch import nn
+
 from regard.layers import AttentionParts, MultiHeadAttention, RMSNorm
 from regard.layers.attention import head_width
 from regard.layers.kinds.kind import Role
-from regard.layers.positions import ALiBi, RelativePositions
 from regard.model.build_kind import build_kind
 from regard.model.build_pattern import build_pattern
+from regard.model.build_positions import build_positions
 from regard.model.config import TransformerConfig
-from regard.model.variations import AlibiConfig
 
 
-def build_attention(config: TransformerConfig, role: Role, layer: int) -> MultiHeadAttention:
-    """Build the attention of a layer in one of its roles."""
+def build_attention(
+    config: TransformerConfig, role: Role, layer: int, bias_table: nn.Parameter | None = None
+) -> MultiHeadAttention:
+    """Build the attention of a layer in one of its roles. `bias_table` is what the layers of its stack share."""
     d_k = head_width(config.d_model, config.num_heads, "d_k", config.d_k)
     qk_norm = config.attention.qk_norm
-    positions = None if role == "cross" else _positions(config, role)
+    positions = None if role == "cross" else build_positions(config, role, bias_table)
     pattern = build_pattern(config, role, layer)
     parts = AttentionParts(
         positions=positions,
@@ -35,10 +38,3 @@ def build_attention(config: TransformerConfig, role: Role, layer: int) -> MultiH
         dropout=config.attention_dropout,
         parts=parts,
     )
-
-
-def _positions(config: TransformerConfig, role: Role) -> RelativePositions | None:
-    match config.positions:
-        case AlibiConfig():
-            return ALiBi(config.num_heads)
-    return None

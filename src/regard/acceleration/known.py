@@ -17,6 +17,7 @@ from regard.layers import (
     OutputProjection,
     Residual,
     RMSNorm,
+    SharedLayers,
     SinusoidalPositions,
     TokenEmbedding,
 )
@@ -37,6 +38,7 @@ _KNOWN: frozenset[type[nn.Module]] = frozenset(
         OutputProjection,
         RMSNorm,
         Residual,
+        SharedLayers,
         SinusoidalPositions,
         TokenEmbedding,
         Transformer,

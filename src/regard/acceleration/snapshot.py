@@ -41,7 +41,7 @@ class Snapshot:
             (content, name)
             for content in self._contents
             for name, value in content.items()
-            if isinstance(value, bool | int | float | str)
+            if isinstance(value, bool | int | float | str | tuple)
         ]
         self._parameters = list(model.parameters())
         self._objects, self._values = self._read_objects(), self._read_values()

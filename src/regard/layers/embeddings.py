@@ -31,6 +31,10 @@ class TokenEmbedding(nn.Module):
             raise InputError(self._out_of_range(tokens_BT)) from None
         return embedded_BTD if self.scale == 1.0 else embedded_BTD * self.scale
 
+    def matrix(self) -> Tensor:
+        """Return the embedding matrix (W, D)."""
+        return self.weight
+
     def _out_of_range(self, tokens_BT: Tensor) -> str:
         W = self.weight.size(0)
         row, column = (tokens_BT.lt(0) | tokens_BT.ge(W)).nonzero()[0].tolist()
@@ -60,6 +64,10 @@ class FactorizedTokenEmbedding(TokenEmbedding):
     def forward(self, tokens_BT: Tensor) -> Tensor:
         """Look tokens up."""
         return F.linear(super().forward(tokens_BT), self.projection)
+
+    def matrix(self) -> Tensor:
+        """Return the embedding matrix (W, D)."""
+        return self.weight @ self.projection.T
 
 
 def check_tokens(tokens_BT: Tensor) -> None:
@@ -133,6 +141,10 @@ class OutputProjection(nn.Module):
         """Return the logits BTW."""
         return F.linear(states_BTD, self.weight, self.bias)
 
+    def matrix(self) -> Tensor:
+        """Return the matrix (W, D) that states are multiplied with."""
+        return self.weight
+
     def loss(self, states: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """Return the label-smoothed cross-entropy of labels (…) under states (…, D), summed over them."""
         return label_smoothed_cross_entropy(self(states), labels, smoothing=smoothing, reduction="sum")
@@ -162,3 +174,7 @@ class FactorizedOutputProjection(OutputProjection):
     def forward(self, states_BTD: Tensor) -> Tensor:
         """Return the logits BTW."""
         return super().forward(states_BTD @ self.projection)
+
+    def matrix(self) -> Tensor:
+        """Return the matrix (W, D) that states are multiplied with."""
+        return self.weight @ self.projection.T

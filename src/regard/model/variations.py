@@ -113,8 +113,8 @@ class SharingConfig(Config):
     """Which parameters are used several times."""
 
     kind: Literal["none", "all", "sequence", "cycle", "cycle-reversed"] = "none"
-    """How a stack shares its layers: all are one (Universal Transformer, ALBERT), or a few come in sequence, 1 1 2 2, in a
-    cycle, 1 2 1 2, or in a cycle that ends reversed, 1 2 2 1 (Takase and Kiyono 2021)."""
+    """How a stack shares its layers: all are one (Universal Transformer, ALBERT), or a few come in sequence, 1 1 2 2,
+    in a cycle, 1 2 1 2, or in a cycle that ends reversed, 1 2 2 1 (Takase and Kiyono 2021)."""
     layers: Size | None = None
     """M: how many layers of each stack are distinct in the last three; half of them unless given."""
     encoder_decoder: Flag = False

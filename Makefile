@@ -57,6 +57,9 @@ docs: $(READY)  ## draw the pictures, write the configuration reference and buil
 	$(BIN)/python docs/reference.py
 	$(BIN)/sphinx-build -q -W --keep-going -c docs . docs/_build
 
+# English and German with a tab between; DATA names another table.
+TEST_SET := src/regard/models/de-en/test.tsv
+
 bench: bench-model bench-training bench-decode bench-exports bench-encoding  ## all benchmarks, results into benchmarks/results
 
 bench-model: $(READY)  ## a training step and attention, beside torch's and Hugging Face's
@@ -65,13 +68,13 @@ bench-model: $(READY)  ## a training step and attention, beside torch's and Hugg
 bench-training: $(READY)  ## target tokens a second, beside torch, Hugging Face, Joey NMT and eole
 	$(BIN)/python -m benchmarks.training
 
-bench-decode: $(READY)  ## translating, beside CTranslate2, Hugging Face and Joey NMT; DATA=test.tsv
+bench-decode: $(READY)  ## translating, beside CTranslate2, Hugging Face and Joey NMT; DATA=FILE.tsv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ctranslate2]'
-	$(BIN)/python -m benchmarks.decoding $(or $(DATA),$(error give DATA=test.tsv, English and German with a tab between)) $(MODELS)
+	$(BIN)/python -m benchmarks.decoding $(or $(DATA),$(TEST_SET)) $(MODELS)
 
-bench-exports: $(READY)  ## the model of the package in other runtimes; DATA=test.tsv
+bench-exports: $(READY)  ## the model in the package in other runtimes; DATA=FILE.tsv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ctranslate2,onnx]'
-	$(BIN)/python -m benchmarks.exports $(or $(DATA),$(error give DATA=test.tsv, English and German with a tab between))
+	$(BIN)/python -m benchmarks.exports $(or $(DATA),$(TEST_SET))
 
 bench-refactor: $(READY)  ## the same workloads with another checkout of regard, in turn; OLD=CHECKOUT
 	$(BIN)/python -m benchmarks.refactor $(or $(OLD),$(error give OLD=CHECKOUT, with its kernels built))

@@ -35,7 +35,7 @@ def allocator() -> str:
     for name in ("jemalloc", "tcmalloc", "mimalloc"):
         if name in preloaded:
             return name
-    return "as the system has it"
+    return "the system's allocator"
 
 
 @contextmanager

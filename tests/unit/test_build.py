@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from regard.model.directory import read_model_directory
 from regard.training import Run
 from regard.training.checkpoints import step_directories
 from tests.unit.models import SENTENCES, save_small_model, small_model
-from tests.unit.training.runs import SMALL, small_run
+from tests.unit.training.runs import SMALL, Notes, small_run
 
 
 class Doubled(FeedForward):
@@ -208,3 +209,33 @@ def test_names_from_elsewhere_are_text_and_no_more(tmp_path: Path, modules: str,
     (path / "config.json").write_text(f'{content}, "modules": {modules}}}')
     with pytest.raises(ModelError, match=says):
         regard.load(path)
+
+
+def test_a_build_that_returns_no_model_is_named(run: Run, trained: Path, tmp_path: Path) -> None:
+    def forgetful(config: TransformerConfig) -> Any:
+        Transformer(config)
+
+    with pytest.raises(ModelError, match="build returned a NoneType"):
+        regard.train(run, tmp_path / "out", build=forgetful)
+    with pytest.raises(ModelError, match="build returned a NoneType"):
+        regard.load(trained, build=forgetful)
+
+
+def test_a_buffer_that_would_not_be_saved_is_refused(run: Run, tmp_path: Path) -> None:
+    def with_buffer(config: TransformerConfig) -> Transformer:
+        model = Transformer(config)
+        model.output.register_buffer("seen", torch.zeros(3))
+        model.output.register_buffer("constant", torch.zeros(3), persistent=False)
+        return model
+
+    with pytest.raises(ModelError, match=r"output\.seen is a buffer, and only parameters are saved"):
+        regard.train(run, tmp_path / "out", build=with_buffer)
+    with pytest.raises(ModelError, match=r"output\.seen is a buffer"):
+        with_buffer(small_model()[0].config).save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
+def test_training_says_which_modules_run_as_they_are_written(run: Run, tmp_path: Path) -> None:
+    notes = Notes()
+    regard.train(run, tmp_path / "out", build=build, callback=notes)
+    assert f"not regard's, and run as they are written: {NAME}" in notes.sentences

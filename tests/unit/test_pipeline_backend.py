@@ -2,19 +2,22 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import parametrize
 
+import regard
 from regard import Pipeline, Transformer
 from regard.data.lexicon import Lexicon
 from regard.decoding.shortlist import Shortlist
 from regard.errors import InputError
 from regard.layers import FeedForward
-from tests.unit.models import SENTENCES, small_model, small_pipeline
+from tests.unit.models import SENTENCES, save_small_model, small_model, small_pipeline
 
 TEXTS = SENTENCES[::9]
 
@@ -160,6 +163,47 @@ def test_what_is_taken_back_is_as_it_was() -> None:
         layer.feed_forward = feed_forward
         assert pipeline.translate(TEXTS, to="de") == before
     assert pipeline.backend == name
+
+
+@pytest.mark.parametrize("first", ["asked for", "translated with"])
+def test_a_loaded_model_may_be_changed_at_any_time(tmp_path: Path, first: str) -> None:
+    pipeline = regard.load(save_small_model(tmp_path / "model"), precision="float")
+    model = pipeline.model if first == "asked for" else None
+    before = pipeline.translate(TEXTS, to="de")
+    layer = decoder_layer(pipeline.model if model is None else model)
+    pipeline.translate(TEXTS[0], to="de")
+    handle = layer.register_forward_hook(lambda module, inputs, states: -states)
+    assert pipeline.backend == "generic decoder (decoder.layers.0 has hooks)"
+    assert pipeline.translate(TEXTS, to="de") != before
+    handle.remove()
+    assert pipeline.translate(TEXTS, to="de") == before
+
+
+def test_a_build_function_may_keep_the_model_it_makes(tmp_path: Path) -> None:
+    built = []
+
+    def build(config: regard.TransformerConfig) -> Transformer:
+        built.append(Transformer(config))
+        return built[-1]
+
+    pipeline = regard.load(save_small_model(tmp_path / "model"), precision="float", build=build)
+    before = pipeline.translate(TEXTS, to="de")
+    scale_a_weight(built[-1])
+    assert pipeline.translate(TEXTS, to="de") != before
+
+
+def test_a_global_hook_is_heeded_by_a_loaded_model(tmp_path: Path) -> None:
+    pipeline = regard.load(save_small_model(tmp_path / "model"), precision="float")
+    before = pipeline.translate(TEXTS, to="de")
+    handle = register_module_forward_hook(
+        lambda module, inputs, output: -output if isinstance(module, FeedForward) else None
+    )
+    try:
+        assert pipeline.translate(TEXTS, to="de") != before
+        assert pipeline.backend.startswith("generic decoder")
+    finally:
+        handle.remove()
+    assert pipeline.translate(TEXTS, to="de") == before
 
 
 def test_the_backend_is_named() -> None:

@@ -13,7 +13,7 @@ def average(
     best: Annotated[int | None, typer.Option(help="The N snapshots of the run that validated best.")] = None,
     half: Annotated[bool, typer.Option("--half", help="Write 16-bit floats: half the size.")] = False,
 ) -> None:
-    """Write the mean of models of one shape: better than each of them, and no slower."""
+    """Average the weights of several models of one shape, or of the snapshots of a run."""
     from regard.errors import InputError
     from regard.training.averaging import chosen_snapshots, validation_values, write_average
 

@@ -5,12 +5,14 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Corpora by name, with their licences.", no_args_is_help=True)
+app = typer.Typer(
+    help="Download corpora by name, and split a table into training, validation and test data.", no_args_is_help=True
+)
 
 
 @app.command("list")
 def list_corpora() -> None:
-    """Return which corpora there are."""
+    """List the corpora that can be downloaded."""
     from regard.data.catalog import CATALOGUE
 
     for corpus in CATALOGUE:
@@ -23,7 +25,7 @@ def get(
     out: Annotated[Path | None, typer.Option(help="Where it goes; data/NAME unless given.")] = None,
     source: Annotated[Path | None, typer.Option("--from", help="Take it from this directory, not the network.")] = None,
 ) -> None:
-    """Bring a corpus to disk and check that it is the right one; a broken download is gone on with."""
+    """Download a corpus and check it by its checksum; the same command resumes a stopped download."""
     from regard.data.catalog import published
     from regard.data.downloads import get_corpus
 

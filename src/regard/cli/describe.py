@@ -12,7 +12,7 @@ def describe(
     preset: Annotated[str | None, typer.Option(help="A preset in its place: tiny, small, base or big.")] = None,
     vocab_size: Annotated[int, typer.Option(help="The preset's vocabulary.")] = 37_000,
 ) -> None:
-    """Print every symbol of a model, its meaning, its shape and its parameters, the notes' letters beside ours."""
+    """Print every symbol of a model, with its shape, its parameters and its letter in docs/notes.md."""
     import torch
 
     from regard import models

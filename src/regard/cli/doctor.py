@@ -10,7 +10,7 @@ _SUBJECT = 13  # columns
 def doctor(
     seconds: Annotated[float, typer.Option(min=0.1, max=600.0, help="How long to measure, at most.")] = 20.0,
 ) -> None:
-    """Return what training and translating would use here, measure what each choice brings, and what to do about it."""
+    """Print what training and translating use on this machine, what each kernel gains, measured, and what to change."""
     from regard.memory import keep_memory
 
     kept = keep_memory()

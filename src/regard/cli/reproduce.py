@@ -13,10 +13,10 @@ def reproduce(
     ] = None,
     preset: Annotated[str, typer.Option(help="regard, our own; or published, or baseline.")] = "regard",
     seeds: Annotated[int, typer.Option(min=1, help="How many runs, with seeds 1, 2, …")] = 1,
-    out: Annotated[Path, typer.Option(help="Where the runs go; what is there is gone on with.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Where the runs go; stopped runs there are resumed.")] = Path("runs"),
     results: Annotated[Path | None, typer.Option(help="A page to write the outcome to, in Markdown.")] = None,
 ) -> None:
-    """Train a published model again, decode the test sets once, and say how it compares."""
+    """Train a published model again, score it on its test sets, and compare the scores with those published."""
     from regard.memory import keep_memory
 
     keep_memory()

@@ -17,7 +17,7 @@ def score(
         Path | None, typer.Option("--input", "-i", help="Sources and targets, a tab between; standard input without.")
     ] = None,
 ) -> None:
-    """Return the log-probability of each target under its source, and the score: log P / length^α."""
+    """Print the log-probability of each given translation, and its score: log P / length^α."""
     from regard.cli.lines import input_lines, output_line
     from regard.data.corpora import read_lines
     from regard.errors import DataError

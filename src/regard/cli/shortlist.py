@@ -15,11 +15,13 @@ def shortlist(
     source: Annotated[Path, typer.Option(help="A file of sources, such as those it was trained on.")],
     target: Annotated[Path, typer.Option(help="Their translations, a line for a line.")],
     to: Annotated[str | None, typer.Option(help="The language of the translations, if it writes several.")] = None,
-    each: Annotated[int, typer.Option(min=1, help="Words of each source token.")] = 100,
-    always: Annotated[int, typer.Option(min=0, help="Words that may always come: the most frequent.")] = 1000,
+    each: Annotated[int, typer.Option(min=1, help="Target tokens kept for each source token.")] = 100,
+    always: Annotated[
+        int, typer.Option(min=0, help="Target tokens that are always allowed: the most frequent.")
+    ] = 1000,
     pairs: Annotated[int, typer.Option(min=1, help="Lines that are read, at most.")] = _PAIRS,
 ) -> None:
-    """Learn which words come of which, so that `--shortlist` need not look at all. Other languages' lists stay."""
+    """Learn which target tokens are likely for each source token, for `regard translate --shortlist`."""
     from itertools import islice
 
     from regard.data import ParallelFiles

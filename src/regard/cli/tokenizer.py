@@ -11,7 +11,7 @@ from regard.cli.lines import input_lines, output_line
 if TYPE_CHECKING:
     from regard.data import Tokenizer
 
-app = typer.Typer(help="Learn a vocabulary from text; cut text into its pieces and put them together again.")
+app = typer.Typer(help="Learn a vocabulary from text; split text into tokens and join them again.")
 
 
 class Kind(StrEnum):
@@ -50,7 +50,7 @@ def train(
 
 @app.command()
 def encode(tokenizer: _Tokenizer) -> None:
-    """Cut each line of standard input into pieces, separated by spaces."""
+    """Split each line of standard input into tokens, separated by spaces."""
     loaded = _load(tokenizer)
     for line in input_lines():
         output_line(" ".join(loaded.token(number) for number in loaded.encode(line)))
@@ -58,7 +58,7 @@ def encode(tokenizer: _Tokenizer) -> None:
 
 @app.command()
 def decode(tokenizer: _Tokenizer) -> None:
-    """Join the pieces of each line of standard input together again."""
+    """Join the tokens of each line of standard input into text."""
     loaded = _load(tokenizer)
     for line in input_lines():
         output_line(loaded.decode([loaded.number(piece) for piece in line.split(" ") if piece]))

@@ -19,20 +19,21 @@ def train(
         Path | None, typer.Option(help="Where the model goes; runs/NAME unless given. What is there is resumed.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say how large, how long and how much memory, from a few steps.")
+        bool, typer.Option("--dry-run", help="Train nothing; estimate size, memory and time from a few steps.")
     ] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write the numbers for TensorBoard, too.")] = False,
 ) -> None:
-    """Train a model; the same command goes on where it was stopped."""
+    """Train a model; the same command resumes a run that was stopped."""
     # Before torch allocates anything: memory that is kept is not faulted in again.
     from regard.memory import keep_memory
 
     keep_memory()
+    from regard import recipes
     from regard.cli.display import display
     from regard.training import Run
     from regard.training import train as train_run
 
-    path = run_file(run)
+    path = recipes.find(run)
     loaded = Run.load(path, changes or ())
     if dry_run:
         from regard.training.forecast import forecast
@@ -48,16 +49,3 @@ def train(
 
             callback = CallbackList(shown, TensorBoard(directory / "tensorboard"))
         train_run(loaded, directory, callback=callback)
-
-
-def run_file(run: str) -> Path:
-    """Find a run file by its path, or a recipe of the package by its name."""
-    from regard import recipes
-    from regard.errors import ConfigError
-
-    path = Path(run)
-    if path.is_file() or path.suffix == ".toml":
-        return path
-    if run not in recipes.names():
-        raise ConfigError(f"{run} is neither a file nor one of the recipes: {', '.join(recipes.names())}")
-    return recipes.path_of(run)

@@ -52,6 +52,20 @@ def foreign_modules(model: nn.Module) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if name.partition(".")[0] != "regard"))
 
 
+def check_model(model: object) -> None:
+    """Raise a `ModelError` unless `build` returned a model whose parameters, which are saved, are all of its state."""
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"build returned a {type(model).__name__}; it takes a config and returns the model")
+    for name, module in model.named_modules():
+        lost = [buffer for buffer in module._buffers if buffer not in module._non_persistent_buffers_set]
+        if lost:
+            place = f"{name}.{lost[0]}".removeprefix(".")
+            raise ModelError(
+                f"{place} is a buffer, and only parameters are saved: make it a parameter with requires_grad=False, "
+                "or register it with persistent=False if it is a constant that build makes again"
+            )
+
+
 def write_model_directory(path: Path, model: SavedModel) -> None:
     """Write configuration and weights; other files that the directory holds stay."""
     if path.exists() and not path.is_dir():

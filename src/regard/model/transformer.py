@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +12,14 @@ from regard.errors import InputError
 from regard.layers import Decoder, DecoderCache, Embedding, Encoder
 from regard.layers.embeddings import check_tokens
 from regard.layers.kv_cache import Rows, on_host
+from regard.layers.positions.randomized import random_positions
 from regard.model.build import build_decoder, build_embedding, build_encoder, build_output
 from regard.model.config import TransformerConfig
 from regard.model.describe import describe
 from regard.model.directory import (
     SavedModel,
     check_build,
+    check_model,
     common_type,
     foreign_modules,
     load_tensors,
@@ -77,9 +79,9 @@ class Transformer(nn.Module):
         """
         if self.encoder is None or self.source_embedding is None:
             raise InputError("this model is a decoder alone (encoder_layers is 0): it has nothing to encode with")
-        x_BSD = self.source_embedding(source)
+        x_BSD, at = self._embedded(self.source_embedding, source)
         mask = padding_mask(source, self.config.pad_id) if source_mask is None else _key_mask(source_mask, source)
-        return Memory(self.encoder(x_BSD, mask, **self._counting(costs)), mask)
+        return Memory(self.encoder(x_BSD, mask, **at, **self._counting(costs)), mask)
 
     def decode(
         self,
@@ -112,7 +114,8 @@ class Transformer(nn.Module):
         elif lengths is not None:
             raise InputError("decode was given lengths without a cache; a target's padding needs none")
         else:
-            states = decoder(embedding(target), *self._checked(memory), record=record, **self._counting(costs))
+            x_BTD, at = self._embedded(embedding, target)
+            states = decoder(x_BTD, *self._checked(memory), record=record, **at, **self._counting(costs))
         return states
 
     @torch.no_grad()
@@ -130,7 +133,8 @@ class Transformer(nn.Module):
             raise InputError(f"a model that is {self.config.kind} has no attention from a target to a source")
         decoder, embedding = self._decoder_parts()
         record: list[Tensor] = []
-        decoder(embedding(target), *self._checked(self.encode(source)), record=record)
+        x_BTD, at = self._embedded(embedding, target)
+        decoder(x_BTD, *self._checked(self.encode(source)), record=record, **at)
         return torch.stack(record)
 
     def start_cache(self, memory: Memory | None = None, *, beams: int = 1) -> DecoderCache:
@@ -176,6 +180,7 @@ class Transformer(nn.Module):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model directory: `config.json` and `model.safetensors`, whole or not at all."""
+        check_model(self)
         # Shared matrices come once, under the first of their names.
         tensors = {name: parameter.detach() for name, parameter in self.named_parameters()}
         write_model_directory(Path(path), SavedModel(self.config, tensors, foreign_modules(self)))
@@ -198,7 +203,9 @@ class Transformer(nn.Module):
         make = cls if build is None else build
         saved = common_type(tensors, source=path)
         with Undrawn(), torch.device("meta"):  # sizes are compared before memory is allocated
-            load_tensors(make(config), tensors, source=path)
+            sized = make(config)
+        check_model(sized)
+        load_tensors(sized, tensors, source=path)
         with Undrawn():
             model = make(config).to(saved if at_least is None else torch.promote_types(saved, at_least))
         load_tensors(model, tensors, source=path)
@@ -222,6 +229,17 @@ class Transformer(nn.Module):
 
     def _counting(self, costs: list[Tensor] | None) -> dict[str, list[Tensor]]:
         return {} if costs is None or self.config.sharing.act is None else {"costs": costs}
+
+    def _embedded(self, embedding: Embedding, tokens: Tensor) -> tuple[Tensor, dict[str, Any]]:
+        """Return the embedded tokens of whole sequences, and the positions for a stack if they are not 0, 1, 2 …."""
+        end = self.config.random_positions
+        if end is None or not self.training:
+            return embedding(tokens), {}
+        check_tokens(tokens)
+        drawn = random_positions(tokens, self.config.pad_id, end)
+        # Positions that are added to the embeddings are no business of the layers.
+        at = {"positions": drawn.positions} if embedding.positions is None else {}
+        return embedding(tokens, positions=drawn), at
 
     def _checked(self, memory: Memory | None) -> tuple[Tensor | None, Tensor | None]:
         if (memory is None) != (self.encoder is None):

@@ -32,20 +32,20 @@ class StepReport:
 
 
 class Callback(Protocol):
-    """Whoever follows a run."""
+    """What follows a run: `regard.train` calls it. A subclass of `NoCallback` needs to define only what it uses."""
 
     def tell(self, text: str) -> None:
-        """Hear a sentence."""
+        """Receive a sentence about what happens: the data, the model, a checkpoint that the run resumes from."""
 
     def stepped(self, report: StepReport, total: int) -> None:
-        """Hear of some steps, of so many in all."""
+        """Receive a report of the last `training.report_every` steps, and how many steps the run has in all."""
 
     def validated(self, step: int, result: ValidationResult, best: bool) -> None:
-        """Hear of a validation."""
+        """Receive the result of a validation, and whether it is the best so far."""
 
 
 class NoCallback:
-    """Listens to nothing."""
+    """A callback that does nothing."""
 
     def tell(self, text: str) -> None:
         """Do nothing."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field
 
+from regard import recipes
 from regard.configs import Config
 from regard.data import AnyCorpus
 from regard.data.tokenizer import TokenizerKind
@@ -200,8 +201,12 @@ class Run(Config):
     averaging: Averaging = Averaging()
 
     @classmethod
-    def load(cls, path: Path, changes: Iterable[str] = ()) -> Self:
-        """Read a run file; the paths in it are relative to where it is."""
+    def load(cls, name: str | os.PathLike[str], changes: Iterable[str] = ()) -> Self:
+        """Read a run file, or a recipe by its name, with changes such as `training.seed=2` made to it.
+
+        Paths in a run file are relative to its directory.
+        """
+        path = recipes.find(name)
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:

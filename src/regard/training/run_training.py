@@ -35,7 +35,9 @@ def train(
     build: Build = Transformer,
     callback: Callback | None = None,
 ) -> Path:
-    """Train the model of a run, or of a run file, in a directory; give the directory, which is then a model.
+    """Train a model in the directory `out`; return the directory, which `regard.load` then reads.
+
+    `run` is a `Run`, the path of a run file, or the name of a recipe such as "dates".
 
     >>> import regard, tempfile
     >>> from regard.training import Run
@@ -49,12 +51,13 @@ def train(
     >>> regard.Transformer.load(directory).config.d_model
     16
 
-    What it finds in the directory it goes on from. `loss` takes the place of cross-entropy: a function of the model
-    and a batch that gives the loss summed over the target tokens. `build` makes the model of a config, where it is not
-    `Transformer` itself. A signal stops training with a `StoppedError`.
+    A run that was stopped in this directory is resumed. `loss` takes the place of cross-entropy: a function of the
+    model and a batch that returns the loss summed over the target tokens. `build` is a function from a config to a
+    model, where that is not `Transformer` itself. `callback` follows the run, which prints nothing by itself: an object
+    with the methods of `regard.training.Callback`. A signal stops training with a `StoppedError`.
     """
     prepare_process()
-    run = run if isinstance(run, Run) else Run.load(Path(run))
+    run = run if isinstance(run, Run) else Run.load(run)
     callback = NoCallback() if callback is None else callback
     directory = Path(out)
     if run.training.threads is not None:

@@ -15,7 +15,7 @@ from regard.acceleration.accelerate import accelerate
 from regard.errors import ConfigError, ModelError
 from regard.layers import Dropout, MultiHeadAttention
 from regard.model import Transformer, TransformerConfig
-from regard.model.directory import foreign_modules
+from regard.model.directory import check_model, foreign_modules
 from regard.ops.rng import keyed_dropout, mixed
 from regard.training.checkpoints import Tensors
 from regard.training.examples import Batch
@@ -37,7 +37,9 @@ class TrainStep:
         self._processes, self._loss_at = processes, loss_at
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(run.training.seed)
-            self.model = build(config).train()
+            self.model = build(config)
+        check_model(self.model)
+        self.model.train()
         self.foreign_modules = foreign_modules(self.model)
         """As `build` made them: sharding gives modules classes of torch's."""
         if run.training.precision == "float64":

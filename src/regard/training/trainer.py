@@ -74,6 +74,8 @@ class Trainer:
         self._build = build
         self._train_step = TrainStep(run, prepared.model, processes, loss_at, build)
         self._modules = self._train_step.foreign_modules
+        if self._modules:
+            callback.tell(f"not regard's, and run as they are written: {', '.join(self._modules)}")
         cuts = Cuts.of(prepared.source, prepared.target, training.subword_dropout, seed=training.seed)
         self._loader = StepLoader(
             prepared.train,

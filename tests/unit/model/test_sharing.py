@@ -21,7 +21,7 @@ from regard.inference.backends import choose_backend
 from regard.inference.decode import decode_requests
 from regard.inference.generic_decoder import GenericBackend
 from regard.layers import AdaptiveDecoder, Halting, SharedLayers
-from regard.model.variations import SHARING, SharingConfig
+from regard.model.sharing import SHARING, SharingConfig
 from regard.training.averaging import average
 from regard.training.examples import Batch
 from regard.training.losses import cross_entropy

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from regard.data import Dates
 from regard.errors import ConfigError
 from regard.training import Run
 from tests.unit.training.runs import SMALL
@@ -108,3 +109,14 @@ def test_numbers_that_no_run_has(change: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
         Run.from_toml(SMALL, changes=[change])
     assert len(str(caught.value)) < 2000
+
+
+def test_a_recipe_is_found_by_its_name_unless_a_file_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Run.load("dates", ["training.seed=7"]).training.seed == 7
+    Path("dates").write_text('data.train = [{ kind = "dates", count = 3 }]\n')
+    assert [corpus.count for corpus in Run.load("dates").data.train if isinstance(corpus, Dates)] == [3]
+    with pytest.raises(ConfigError, match="nothing is neither a file nor one of the recipes: dates"):
+        Run.load("nothing")
+    with pytest.raises(ConfigError, match="not by a dict"):
+        Run.load({"data": {}})  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.layers.dropout import Dropout
-from regard.layers.positions import AbsolutePositions
+from regard.layers.positions import AbsolutePositions, TokenPositions
 from regard.ops import label_smoothed_cross_entropy, r_drop_loss
 
 
@@ -31,10 +31,43 @@ class TokenEmbedding(nn.Module):
             raise InputError(self._out_of_range(tokens_BT)) from None
         return embedded_BTD if self.scale == 1.0 else embedded_BTD * self.scale
 
+    def matrix(self) -> Tensor:
+        """Return the embedding matrix (W, D)."""
+        return self.weight
+
     def _out_of_range(self, tokens_BT: Tensor) -> str:
         W = self.weight.size(0)
         row, column = (tokens_BT.lt(0) | tokens_BT.ge(W)).nonzero()[0].tolist()
         return f"token {int(tokens_BT[row, column])} at row {row}, position {column} is outside the vocabulary of {W}"
+
+
+class FactorizedTokenEmbedding(TokenEmbedding):
+    """Rows of a matrix (W, E), E < D, projected to the width of the model by a matrix (D, E) (ALBERT, Lan et al. 2020).
+
+    Together they are the embedding matrix E Pᵀ (W, D), of rank E.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        width: int,
+        d_model: int,
+        *,
+        scaled: bool = True,
+        tied_to: "FactorizedTokenEmbedding | None" = None,
+    ) -> None:
+        super().__init__(vocab_size, width, tied_to=None if tied_to is None else tied_to.weight)
+        self.scale = d_model**0.5 if scaled else 1.0
+        projection: nn.Parameter | None = None if tied_to is None else tied_to.projection
+        self.projection: nn.Parameter = _token_matrix(d_model, width, projection, d_model)
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        """Look tokens up."""
+        return F.linear(super().forward(tokens_BT), self.projection)
+
+    def matrix(self) -> Tensor:
+        """Return the embedding matrix (W, D)."""
+        return self.weight @ self.projection.T
 
 
 def check_tokens(tokens_BT: Tensor) -> None:
@@ -44,12 +77,12 @@ def check_tokens(tokens_BT: Tensor) -> None:
         raise InputError(f"tokens are integers of shape (batch, length); got {tokens_BT.dtype} of shape {shape}")
 
 
-def _token_matrix(vocab_size: int, d_model: int, tied_to: nn.Parameter | None) -> nn.Parameter:
-    """Return another module's matrix where the two are tied, or a new one."""
+def _token_matrix(rows: int, width: int, tied_to: nn.Parameter | None, fan: int | None = None) -> nn.Parameter:
+    """Return another module's matrix where the two are tied, or a new one with a deviation of 1/√width or 1/√fan."""
     if tied_to is not None:
         return tied_to
-    weight = nn.Parameter(torch.empty(vocab_size, d_model))
-    nn.init.normal_(weight, std=d_model**-0.5)
+    weight = nn.Parameter(torch.empty(rows, width))
+    nn.init.normal_(weight, std=(width if fan is None else fan) ** -0.5)
     return weight
 
 
@@ -69,16 +102,23 @@ class Embedding(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self, tokens_BT: Tensor, offset: int | NDArray[np.int64] = 0, lengths: NDArray[np.int64] | None = None
+        self,
+        tokens_BT: Tensor,
+        offset: int | NDArray[np.int64] = 0,
+        lengths: NDArray[np.int64] | None = None,
+        *,
+        positions: TokenPositions | None = None,
     ) -> Tensor:
         """Embed tokens whose rows start at position `offset`: one number, or one a row.
 
-        `lengths` says how many tokens of each row are real; what comes after them may lie beyond any table.
+        `lengths` says how many tokens of each row are real; what comes after them may lie beyond any table. `positions`
+        are given where they do not follow one another.
         """
         x_BTD: Tensor = self.tokens(tokens_BT)
         if self.positions is not None and tokens_BT.numel() > 0:
-            positions, end = _positions(offset, lengths, tokens_BT.size(1), tokens_BT.device)
-            x_BTD = x_BTD + self.positions(positions, end)
+            if positions is None:
+                positions = _positions(offset, lengths, tokens_BT.size(1), tokens_BT.device)
+            x_BTD = x_BTD + self.positions(*positions)
         if self.norm is not None:
             x_BTD = self.norm(x_BTD)
         dropped: Tensor = self.dropout(x_BTD)
@@ -87,13 +127,13 @@ class Embedding(nn.Module):
 
 def _positions(
     offset: int | NDArray[np.int64], lengths: NDArray[np.int64] | None, T: int, device: torch.device
-) -> tuple[Tensor, int]:
-    """Return the positions (T) or (B, T) of tokens, and where the last real one ends; padding stays below it."""
+) -> TokenPositions:
+    """Return the positions of tokens that follow one another; padding stays below the end of the last real one."""
     if isinstance(offset, int) and lengths is None:
-        return torch.arange(offset, offset + T, device=device), offset + T
+        return TokenPositions(torch.arange(offset, offset + T, device=device), offset + T)
     end = int(np.max(offset + (T if lengths is None else lengths)))
     positions_BT = np.minimum(np.reshape(offset, (-1, 1)) + np.arange(T), max(end - 1, 0))
-    return torch.from_numpy(positions_BT).to(device, non_blocking=True), end
+    return TokenPositions(torch.from_numpy(positions_BT).to(device, non_blocking=True), end)
 
 
 class OutputProjection(nn.Module):
@@ -108,6 +148,10 @@ class OutputProjection(nn.Module):
         """Return the logits BTW."""
         return F.linear(states_BTD, self.weight, self.bias)
 
+    def matrix(self) -> Tensor:
+        """Return the matrix (W, D) that states are multiplied with."""
+        return self.weight
+
     def loss(self, states: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """Return the label-smoothed cross-entropy of labels (…) under states (…, D), summed over them."""
         return label_smoothed_cross_entropy(self(states), labels, smoothing=smoothing, reduction="sum")
@@ -117,3 +161,27 @@ class OutputProjection(nn.Module):
     ) -> Tensor:
         """Return R-Drop's loss of the states of two passes, summed over the labels (…)."""
         return r_drop_loss(self(first), self(second), labels, smoothing=smoothing, alpha=alpha)
+
+
+class FactorizedOutputProjection(OutputProjection):
+    """Logits by two matrices, D→E→W: (h P) Wᵀ + b, which may be those of a factorized embedding."""
+
+    def __init__(
+        self,
+        vocab_size: int,
+        width: int,
+        d_model: int,
+        *,
+        tied_to: FactorizedTokenEmbedding | None = None,
+        bias: bool = False,
+    ) -> None:
+        super().__init__(vocab_size, width, tied_to=None if tied_to is None else tied_to.weight, bias=bias)
+        self.projection = _token_matrix(d_model, width, None if tied_to is None else tied_to.projection, d_model)
+
+    def forward(self, states_BTD: Tensor) -> Tensor:
+        """Return the logits BTW."""
+        return super().forward(states_BTD @ self.projection)
+
+    def matrix(self) -> Tensor:
+        """Return the matrix (W, D) that states are multiplied with."""
+        return self.weight @ self.projection.T

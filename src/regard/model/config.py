@@ -8,7 +8,8 @@ from regard.configs import Config
 from regard.errors import ConfigError, InputError
 from regard.layers import head_width
 from regard.layers.residual import NormPlacement
-from regard.model.variations import AttentionConfig, PositionsConfig
+from regard.model.sharing import Sharing, SharingConfig
+from regard.model.variations import AttentionConfig, PositionsConfig, position_kind
 from regard.ops.feed_forward import Activation
 from regard.ops.positions import SinusoidLayout
 
@@ -82,6 +83,9 @@ class TransformerConfig(Config):
     """Whether the logits have a bias."""
     positions: PositionsConfig = "sinusoidal"
     """Added to the embeddings (sinusoidal, learned), part of attention, or none."""
+    random_positions: Width | None = None
+    """In training, the positions of each sequence are a random subset of so many, in order (Ruoss et al. 2023): for
+    sinusoidal, learned and rotary positions."""
     max_positions: Width = 1024
     """The length of the learned table. Sinusoids have no end."""
     position_layout: SinusoidLayout = "interleaved"
@@ -93,6 +97,8 @@ class TransformerConfig(Config):
     """On the embeddings and on what each sublayer gives, as in the paper."""
     attention: AttentionConfig = AttentionConfig()
     """How attention differs from the paper's: a table of its own."""
+    sharing: Sharing = SharingConfig()
+    """Which parameters are used several times: a table of its own, or the kind of sharing between layers."""
     attention_dropout: Rate = 0.0
     """On the attention weights. Kinds of attention other than the softmax have none to drop."""
     activation_dropout: Rate = 0.0
@@ -137,12 +143,14 @@ class TransformerConfig(Config):
                 f"a model of one stack has one vocabulary, "
                 f"but source_vocab_size is {self.source_size} and vocab_size {self.vocab_size}"
             )
+        self._check_positions()
         shares_source = self.shared_embeddings in ("all", "source-target")
         if shares_source and self.source_size != self.vocab_size:
             raise InputError(
                 f"shared_embeddings is {self.shared_embeddings!r}, which needs one vocabulary, "
                 f"but source_vocab_size is {self.source_size} and vocab_size {self.vocab_size}"
             )
+        self._check_sharing()
         for name, value, size in (
             ("pad_id", self.pad_id, min(self.vocab_size, self.source_size)),
             ("bos_id", self.bos_id, self.vocab_size),
@@ -150,6 +158,32 @@ class TransformerConfig(Config):
         ):
             if value is not None and value >= size:
                 raise InputError(f"{name} {value} is outside the vocabulary of {size}")
+
+    def _check_sharing(self) -> None:
+        sharing, stacks = self.sharing, (self.encoder_layers, self.decoder_layers)
+        if sharing.layers is not None and sharing.layers > max(stacks):
+            raise InputError(f"sharing.layers is {sharing.layers}, more than the {max(stacks)} layers of a stack")
+        if sharing.encoder_decoder and stacks[0] != stacks[1]:
+            raise InputError(
+                "sharing.encoder_decoder needs as many layers in the encoder as in the decoder; "
+                f"encoder_layers is {stacks[0]} and decoder_layers {stacks[1]}"
+            )
+
+    def _check_positions(self) -> None:
+        d_k, name = head_width(self.d_model, self.num_heads, "d_k", self.d_k), position_kind(self.positions)
+        if name == "rope" and d_k % 2:
+            raise InputError(f"d_k is {d_k}; rotary positions turn pairs of numbers, so it must be even")
+        if self.random_positions is None:
+            return
+        if name not in ("sinusoidal", "learned", "rope"):
+            raise InputError(
+                f"random_positions is for sinusoidal, learned and rotary positions, but positions is {name!r}"
+            )
+        if name == "learned" and self.random_positions > self.max_positions:
+            raise InputError(
+                f"random_positions {self.random_positions} is more than max_positions {self.max_positions}, "
+                "where the learned table ends"
+            )
 
 
 _PRESETS: dict[str, dict[str, Any]] = {

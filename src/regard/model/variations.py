@@ -12,10 +12,25 @@ from pydantic import BeforeValidator, Field
 from regard.configs import Config
 from regard.errors import InputError
 from regard.layers.kinds.linear import FeatureMap, Gating
+from regard.layers.patterns.blocks import check_matrix
+from regard.layers.positions.t5_bias import check_t5_buckets
 
 Size = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
 Count = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
+Factor = Annotated[float, Field(ge=1.0, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
+
+
+def _block_row(row: Any) -> Any:
+    """Return a row of 0s and 1s in a string as a tuple."""
+    if not isinstance(row, str):
+        return row
+    if set(row) - {"0", "1"}:
+        raise InputError(f"a row of the matrix of blocks is {row!r}; it is written in 0s and 1s, as in '110'")
+    return tuple(int(value) for value in row)
+
+
+BlockRow = Annotated[tuple[Annotated[int, Field(ge=0, le=1, strict=True)], ...], BeforeValidator(_block_row)]
 
 
 def one_of(what: str, choices: Mapping[str, type[Config]], plain: tuple[str, ...] = ()) -> BeforeValidator:
@@ -43,12 +58,97 @@ class AlibiConfig(Config):
     kind: Literal["alibi"] = "alibi"
 
 
-RelativeConfig = AlibiConfig
-RELATIVE: dict[str, type[Config]] = {"alibi": AlibiConfig}
+class LinearScalingConfig(Config):
+    """Positions divided by a factor: position interpolation (Chen et al. 2023)."""
+
+    kind: Literal["linear"] = "linear"
+    factor: Factor
+    """How many times as long sequences become."""
+
+
+class NtkScalingConfig(Config):
+    """A larger base, by which slow pairs turn as if positions were divided by the factor (NTK-aware)."""
+
+    kind: Literal["ntk"] = "ntk"
+    factor: Factor
+    """How many times as long sequences become."""
+
+
+class YarnScalingConfig(Config):
+    """YaRN (Peng et al. 2023): slow pairs turn as if positions were divided by the factor, fast ones as before."""
+
+    kind: Literal["yarn"] = "yarn"
+    factor: Factor
+    """How many times as long sequences become."""
+    original_length: Size
+    """The length that the model was trained on before."""
+    beta_fast: Annotated[float, Field(gt=0.0, strict=True)] = 32.0
+    """Pairs that turn more often over the original length stay as they are."""
+    beta_slow: Annotated[float, Field(gt=0.0, strict=True)] = 1.0
+    """Pairs that turn less often turn as if positions were divided by the factor."""
+    attention_factor: Annotated[float, Field(gt=0.0, strict=True)] | None = None
+    """What queries and keys are multiplied by; 0.1 ln(factor) + 1 unless given."""
+
+    def check(self) -> None:
+        """Raise an `InputError` where fields do not fit together."""
+        if self.beta_slow > self.beta_fast:
+            raise InputError(f"beta_slow {self.beta_slow:g} is more than beta_fast {self.beta_fast:g}")
+
+
+SCALINGS: dict[str, type[Config]] = {"linear": LinearScalingConfig, "ntk": NtkScalingConfig, "yarn": YarnScalingConfig}
+ScalingConfig = Annotated[
+    LinearScalingConfig | NtkScalingConfig | YarnScalingConfig, one_of("the scaling of positions", SCALINGS)
+]
+
+
+class RopeConfig(Config):
+    """RoPE: queries and keys are rotated by their positions (Su et al. 2021)."""
+
+    kind: Literal["rope"] = "rope"
+    base: Annotated[float, Field(gt=1.0, strict=True)] = 10_000.0
+    """The larger it is, the slower the slowest pair of numbers turns."""
+    scaling: ScalingConfig | None = None
+    """How a model is brought to sequences longer than those it was trained on: a table whose kind is linear, ntk or
+    yarn."""
+
+
+class T5Config(Config):
+    """T5's bias: learned for each head and bucket of distances, shared by a stack's layers (Raffel et al. 2020)."""
+
+    kind: Literal["t5"] = "t5"
+    buckets: Size = 32
+    """How many biases each head has."""
+    max_distance: Size = 128
+    """From here on all distances share a bucket."""
+
+    def check(self) -> None:
+        """Raise an `InputError` where fields do not fit together."""
+        check_t5_buckets(self.buckets, self.max_distance)
+
+
+class ShawConfig(Config):
+    """Shaw's relative positions: a learned key and value for each distance (Shaw et al. 2018)."""
+
+    kind: Literal["shaw"] = "shaw"
+    max_distance: Size = 16
+    """Longer distances are clipped to it."""
+
+
+RelativeConfig = AlibiConfig | RopeConfig | T5Config | ShawConfig
+RELATIVE: dict[str, type[Config]] = {"alibi": AlibiConfig, "rope": RopeConfig, "t5": T5Config, "shaw": ShawConfig}
 ABSOLUTE = ("sinusoidal", "learned", "none")
 PositionsConfig = Annotated[
     Literal["sinusoidal", "learned", "none"] | RelativeConfig, one_of("positions", RELATIVE, ABSOLUTE)
 ]
+
+
+def position_kind(positions: str | RelativeConfig) -> str:
+    """Return the name of a kind of positions.
+
+    >>> position_kind("learned"), position_kind(AlibiConfig())
+    ('learned', 'alibi')
+    """
+    return positions if isinstance(positions, str) else positions.kind
 
 
 class WindowConfig(Config):
@@ -61,8 +161,55 @@ class WindowConfig(Config):
     """The first positions, which every query attends to (attention sinks, Xiao et al. 2024)."""
 
 
-PATTERNS: dict[str, type[Config]] = {"window": WindowConfig}
-PatternConfig = Annotated[WindowConfig, one_of("the pattern", PATTERNS)]
+class LongformerConfig(Config):
+    """A sliding window and global tokens (Longformer, Beltagy et al. 2020)."""
+
+    kind: Literal["longformer"] = "longformer"
+    size: Size = 256
+    """How many keys to each side a query attends to; in a decoder, how many before it."""
+    global_tokens: Size = 1
+    """The first positions, which attend to all keys (in a decoder, to all before them) and which all attend to."""
+
+
+class BigBirdConfig(Config):
+    """A window, global and random blocks (BigBird, Zaheer et al. 2020)."""
+
+    kind: Literal["bigbird"] = "bigbird"
+    block: Size = 64
+    """How many positions a block has."""
+    window_blocks: Count = 1
+    """How many blocks to each side a block attends to; in a decoder, how many before it."""
+    global_blocks: Count = 1
+    """The first blocks, which attend to all blocks (in a decoder, to all before them) and which all attend to."""
+    random_blocks: Count = 3
+    """How many earlier blocks each block samples; in an encoder both attend to each other."""
+    seed: Count = 0
+    """What is sampled is a function of this, of the layer and of the block."""
+
+
+class BlocksConfig(Config):
+    """A fixed block-sparse pattern: a matrix says which blocks of keys a block of queries attends to."""
+
+    kind: Literal["blocks"] = "blocks"
+    rows: tuple[BlockRow, ...]
+    """The matrix, a row for each block of queries: "110", or [1, 1, 0]. A sequence ends where the matrix does."""
+    block: Size = 64
+    """How many positions a block has."""
+
+    def check(self) -> None:
+        """Raise an `InputError` unless the matrix is square."""
+        check_matrix(self.rows)
+
+
+PATTERNS: dict[str, type[Config]] = {
+    "window": WindowConfig,
+    "longformer": LongformerConfig,
+    "bigbird": BigBirdConfig,
+    "blocks": BlocksConfig,
+}
+PatternConfig = Annotated[
+    WindowConfig | LongformerConfig | BigBirdConfig | BlocksConfig, one_of("the pattern", PATTERNS)
+]
 
 
 class LinearConfig(Config):

@@ -46,15 +46,15 @@ def problem(T: int, S: int, *, masked: bool = False, seed: int = 0, scale: float
     """Return a problem of 3 rows, 4 heads over 2 key heads."""
     draw = torch.Generator().manual_seed(seed)
     B, H, G, K, V = 3, 4, 2, 4, 3
-    tensors = [
+    query, key, value = (
         (scale * torch.randn(*shape, generator=draw, dtype=torch.float64)).requires_grad_()
         for shape in ((B, H, T, K), (B, G, S, K), (B, G, S, V))
-    ]
+    )
     allowed = None
     if masked:
         allowed = torch.rand(B, S, generator=draw) < 0.7
         allowed[-1] = False
-    return Problem(*tensors, allowed, torch.randn(B, S, 6, generator=draw, dtype=torch.float64))  # type: ignore[arg-type]
+    return Problem(query, key, value, allowed, torch.randn(B, S, 6, generator=draw, dtype=torch.float64))
 
 
 def weighted(weights_BHTS: Tensor, given: Problem, *, causal: bool) -> Tensor:

@@ -41,14 +41,14 @@ def reference(layer: NystromAttention, given: Problem) -> Tensor:
         for h in range(4):
             out = torch.zeros_like(value[b, h])
             if real.any():
-                tensors = (x[b, h][real] for x in (given.query_BHTK, key, value))
-                out = out.masked_scatter(real[:, None], of_one_head(*tensors, layer.landmarks, layer.iterations))
+                q, k, v = (x[b, h][real] for x in (given.query_BHTK, key, value))
+                out = out.masked_scatter(real[:, None], of_one_head(q, k, v, layer.landmarks, layer.iterations))
             if layer.kernel is not None:
                 C = layer.convolution
                 shown = torch.nn.functional.pad(value[b, h] * real[:, None], (0, 0, C // 2, C // 2))
                 out = out + sum(layer.kernel[h, 0, i, 0] * shown[i : i + len(out)] for i in range(C))
             rows.append(out)
-    return torch.stack(rows).unflatten(0, (3, 4))
+    return torch.stack(rows).view(3, 4, *rows[0].shape)
 
 
 @settings(max_examples=40)

@@ -1,5 +1,6 @@
 """FAVOR+ against its formula and, as features are added, against softmax attention."""
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -23,7 +24,8 @@ def reference(layer: PerformerAttention, given: Problem, *, causal: bool) -> Ten
 
     def features(x: Tensor) -> Tensor:
         x = x * layer.scale**0.5
-        return (x @ layer.projection_EK.T - x.square().sum(-1, keepdim=True) / 2).exp() / layer.features**0.5
+        log_features: Tensor = x @ layer.projection_EK.T - x.square().sum(-1, keepdim=True) / 2
+        return log_features.exp() / math.sqrt(layer.features)
 
     return weighted(features(given.query_BHTK) @ heads(features(given.key_BGSK), 4).mT, given, causal=causal)
 
@@ -116,7 +118,7 @@ def test_features_are_orthogonal_and_as_long_as_gaussian_ones() -> None:
 
 def test_features_are_a_function_of_the_seed_alone() -> None:
     torch.manual_seed(1)
-    state, generator = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index, union-attr]
+    state, generator = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index]
     first, same, other = (PerformerAttention(4, features=7, seed=seed).projection_EK for seed in (5, 5, 6))
     assert first.equal(same)
     assert not first.equal(other)

@@ -39,7 +39,7 @@ def reference(layer: NystromAttention, given: Problem) -> Tensor:
     for b in range(3):
         real = torch.ones(key.size(2)).bool() if given.allowed_BS is None else given.allowed_BS[b]
         for h in range(4):
-            out = torch.zeros_like(value[b, h])
+            out = 0.0 * (value[b, h] + sum(x.sum() for x in given.inputs))  # a gradient of 0 where all is hidden
             if real.any():
                 q, k, v = (x[b, h][real] for x in (given.query_BHTK, key, value))
                 out = out.masked_scatter(real[:, None], of_one_head(q, k, v, layer.landmarks, layer.iterations))

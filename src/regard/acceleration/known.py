@@ -1,7 +1,5 @@
 """What a module computes: the one function that decides whether a module is one of ours, unchanged."""
 
-from functools import cache
-
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
@@ -72,11 +70,8 @@ def reference_type(module: nn.Module) -> type[nn.Module] | None:
     >>> reference_type(layer) is None
     True
     """
-    known = _known(type(module))
-    if known is None:
-        return None
-    cls, methods, sharded = known
-    if not methods.isdisjoint(vars(module)):
+    cls, methods, sharded = _CLASSES.get(type(module)) or _examined(type(module))
+    if cls is None or not methods.isdisjoint(vars(module)):
         return None
     if isinstance(module, MultiHeadAttention) and not module.is_plain:
         return None
@@ -109,12 +104,15 @@ def _difference(module: nn.Module) -> str:
     return "has hooks"
 
 
-@cache
-def _known(cls: type[nn.Module]) -> tuple[type[nn.Module], frozenset[str], bool] | None:
-    """Return the plain class behind a class that is known, the names of its methods, and whether FSDP wraps it."""
+def _examined(cls: type[nn.Module]) -> tuple[type[nn.Module] | None, frozenset[str], bool]:
+    """Return the plain class behind a class, the names of its methods, and whether FSDP wraps it; keep the answer."""
     plain, sharded = _without_fsdp(cls)
     plain = REFERENCES.get(plain, plain)
-    return (plain, _methods(plain), sharded) if plain in _KNOWN else None
+    _CLASSES[cls] = (plain, _methods(plain), sharded) if plain in _KNOWN else (None, frozenset(), sharded)
+    return _CLASSES[cls]
+
+
+_CLASSES: dict[type[nn.Module], tuple[type[nn.Module] | None, frozenset[str], bool]] = {}
 
 
 def _methods(cls: type[nn.Module]) -> frozenset[str]:

@@ -73,7 +73,7 @@ def page(parts: dict[str, Pairs]) -> str:
     lines = [
         "# Before and after the redesign",
         "",
-        f"`make bench-refactor OLD=CHECKOUT`, {date.today()}: old and new in turn, with fresh processes after every third",
+        f"`make bench-refactor OLD=CHECKOUT`, {date.today()}: old and new in turn, in new processes after every third",
         "round; the ratio is new to old within a round, its median and its range over the rounds.",
         "",
         "| workload | rounds | old, a second | new, a second | ratio | lowest | highest |",

@@ -29,11 +29,10 @@ class ShortSequenceAttention(MultiHeadAttention):
         return_weights: bool = False,
         *,
         at: Placement | None = None,
-        states: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Return the outputs BHTV of all heads, and their weights BHTS if asked for."""
         if at is not None:
-            return super().heads(query_BHTK, key_value, mask, bias, return_weights, at=at, states=states)
+            return super().heads(query_BHTK, key_value, mask, bias, return_weights, at=at)
         if return_weights:
             return super().heads(query_BHTK, key_value, mask, bias, return_weights)
         device = query_BHTK.device.type

@@ -9,7 +9,8 @@ from regard.acceleration.derivatives import refuse_second_derivatives
 from regard.acceleration.sgemm import sgemm, sgemm_into
 from regard.errors import InputError
 from regard.kernels.bindings import can_compute, library, threads
-from regard.ops.losses import check_labels, check_smoothing
+from regard.ops.dropout import checked_rate
+from regard.ops.losses import check_labels
 
 ROWS = 512  # of logits that are worked on at a time: few enough for the cache, enough for the matrix products
 
@@ -43,7 +44,7 @@ def check_rows(states_RD: Tensor, weight_WD: Tensor, labels_R: Tensor, bias_W: T
         raise InputError(f"weights {tuple(weight_WD.shape)} need a bias for each word, got {tuple(bias_W.shape)}")
     if labels_R.device != states_RD.device:
         raise InputError(f"labels are on {labels_R.device}, and the rows that they are for on {states_RD.device}")
-    check_smoothing(smoothing)
+    checked_rate(smoothing, "label smoothing")
     check_labels(labels_R, weight_WD.size(0))
 
 

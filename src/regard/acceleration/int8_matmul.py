@@ -17,7 +17,6 @@ from regard.kernels.bindings import (
     library,
     threads,
 )
-from regard.ops.rng import GOLDEN
 
 _MOST_INPUTS = 1024
 """Inputs that have a scale in common; of more, each part has its own. The kernels have the same number."""
@@ -80,6 +79,9 @@ def _rounded(rows_RD: Tensor, steps: int, stochastic: int | None) -> Tensor:
 def _has_room_for_all_bits() -> bool:
     return kernel_status().level == "vnni"
 
+
+GOLDEN = 0x9E3779B9
+"""The golden part of a circle of 2³²: steps of this size spread more evenly than random ones."""
 
 _PLASTIC = 0xC13FA9A9
 """The step from one random number of a weight to the next, as `GOLDEN` is for rows: the two do not go together."""

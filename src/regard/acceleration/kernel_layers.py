@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.acceleration.beam_cache import State
 from regard.acceleration.packed_layers import PackedHeads, PackedLayer, PackedNorm, PackedStack
 from regard.acceleration.packed_linear import Linear, NativeByteLinear
+from regard.acceleration.packed_positions import PositionTables
 from regard.errors import InputError
 from regard.kernels.bindings import (
     DecoderState,
@@ -24,7 +25,9 @@ from regard.kernels.bindings import (
     readable,
     threads,
 )
+from regard.layers.patterns import SlidingWindow
 
+_LENGTH = 256  # of the tables of positions at first
 # As the kernels number them.
 _ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "swiglu": 3, "geglu": 1}
 
@@ -33,21 +36,29 @@ class _NoKernelError(Exception):
     """There is no kernel for a part of the model."""
 
 
+class _Pointers:
+    """The layers of a stack as kernels are told of them, with tables of positions up to a length."""
+
+    def __init__(self, stack: PackedStack, length: int) -> None:
+        tables = [PositionTables.of(layer.heads.layer, length) for layer in stack.layers]
+        layers = (Layer * len(stack.layers))(*map(_layer, stack.layers, tables))
+        final = None if stack.final_norm is None else _norm(stack.final_norm)
+        self.stack = Stack(
+            layers, len(layers), stack.layers[0].d_model, None if final is None else ctypes.pointer(final)
+        )
+        self.length = 2**62 if all(table.rotations is None and table.bias is None for table in tables) else length
+        self._kept: tuple[Any, ...] = (stack, tables, layers, final)  # what the pointers point to
+
+
 class NativeStack:
-    """The layers of an encoder or of a decoder, with weights in bytes, by kernels."""
+    """The layers of an encoder or of a decoder, with int8 weights, by kernels."""
 
     def __init__(self, stack: PackedStack) -> None:
         library = kernels()
         if library is None or not stack.layers:
             raise _NoKernelError
-        self._library = library
-        self._stack = stack  # whose tensors the pointers below point to
-        self._kept: list[Any] = [(Layer * len(stack.layers))(*map(_layer, stack.layers))]
-        final = None
-        if stack.final_norm is not None:
-            self._kept.append(_norm(stack.final_norm))
-            final = ctypes.pointer(self._kept[1])
-        self._pointers = Stack(self._kept[0], len(stack.layers), stack.layers[0].d_model, final)
+        self._library, self._stack = library, stack
+        self._pointers = _Pointers(stack, _LENGTH)
 
     @classmethod
     def of(cls, stack: PackedStack) -> Self | None:
@@ -57,9 +68,16 @@ class NativeStack:
         except _NoKernelError:
             return None
 
+    def _pointers_for(self, length: int) -> _Pointers:
+        """Return pointers to tables that cover this length; other threads go on with those that they have."""
+        pointers = self._pointers
+        if length > pointers.length:
+            pointers = self._pointers = _Pointers(self._stack, 2 * length)
+        return pointers
+
     def _check(self, x_RD: Tensor, R: int) -> None:
         """Kernels read and write where they are told to: let it be what they expect."""
-        assert x_RD.shape == (R, self._pointers.D), f"rows of shape {tuple(x_RD.shape)} in place of {R}"
+        assert x_RD.shape == (R, self._pointers.stack.D), f"rows of shape {tuple(x_RD.shape)} in place of {R}"
         if x_RD.dtype != torch.float32 or x_RD.device.type != "cpu":
             raise InputError(f"kernels compute float32 on a CPU, and were given {x_RD.dtype} on {x_RD.device}")
 
@@ -68,8 +86,9 @@ class NativeStack:
         self._check(x_RD, int(lengths_B.sum()))
         x_RD = x_RD.contiguous()
         starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths_B)])
+        pointers = self._pointers_for(int(lengths_B.max(initial=0)))
         self._library.regard_encode(
-            ctypes.byref(self._pointers), x_RD.data_ptr(), starts.ctypes.data, len(lengths_B), threads()
+            ctypes.byref(pointers.stack), x_RD.data_ptr(), starts.ctypes.data, len(lengths_B), threads()
         )
         return x_RD
 
@@ -91,7 +110,8 @@ class NativeStack:
             state.source_lengths_B[first:].ctypes.data,
             state.source[0].size(1) if state.source else 0,
         )
-        self._library.regard_step(ctypes.byref(self._pointers), ctypes.byref(now), B, rows, threads(), x_RD.data_ptr())
+        pointers = self._pointers_for(int(state.positions_B[places].max(initial=0)) + 1)
+        self._library.regard_step(ctypes.byref(pointers.stack), ctypes.byref(now), B, rows, threads(), x_RD.data_ptr())
         return x_RD
 
 
@@ -100,12 +120,12 @@ def _pointers(tensors: Sequence[Tensor], first: int) -> Any:
     return (ctypes.c_void_p * len(tensors))(*starts)
 
 
-def _layer(layer: PackedLayer) -> Layer:
+def _layer(layer: PackedLayer, tables: PositionTables) -> Layer:
     forward = layer.feed_forward
     if len({residual.before for residual in (layer.first, layer.second, layer.third) if residual is not None}) > 1:
         raise _NoKernelError
     found = Layer(
-        heads=_heads(layer.heads),
+        heads=_heads(layer.heads, tables),
         self_attention_norm=_norm(layer.first.norm),
         feed_forward_norm=_norm(layer.third.norm),
         query_key_value=_linear(layer.heads.together),
@@ -118,15 +138,28 @@ def _layer(layer: PackedLayer) -> Layer:
         gated=forward.gated,
     )
     if layer.source is not None and layer.second is not None:
-        found.source_heads = _heads(layer.source)
+        found.source_heads = _heads(layer.source, PositionTables(None, None, 0))
         found.cross_attention_norm = _norm(layer.second.norm)
         found.source_query, found.source_output = _linear(layer.source.query), _linear(layer.source.output)
     return found
 
 
-def _heads(heads: PackedHeads) -> Heads:
-    layer = heads.layer
-    return Heads(layer.num_heads, layer.num_kv_heads, layer.d_k, layer.d_v)
+def _heads(heads: PackedHeads, tables: PositionTables) -> Heads:
+    layer, window = heads.layer, heads.layer.pattern
+    assert window is None or isinstance(window, SlidingWindow)
+    return Heads(
+        count=layer.num_heads,
+        key_value_count=layer.num_kv_heads,
+        d_k=layer.d_k,
+        d_v=layer.d_v,
+        scale=layer.scale,
+        windowed=window is not None,
+        window=0 if window is None else window.size,
+        sinks=0 if window is None else window.sinks,
+        rotations=None if tables.rotations is None else tables.rotations.data_ptr(),
+        bias=None if tables.bias is None else tables.bias.data_ptr(),
+        length=tables.length,
+    )
 
 
 def _norm(norm: PackedNorm) -> Norm:

@@ -1,5 +1,7 @@
 """What a module computes: the one function that decides whether a module is one of ours, unchanged."""
 
+from functools import cache
+
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
@@ -56,11 +58,12 @@ def register_replacement(replacement: type[nn.Module]) -> type[nn.Module]:
     return replacement
 
 
-def reference_type(module: nn.Module) -> type[nn.Module] | None:
+def reference_type(module: nn.Module, parts: frozenset[type[nn.Module]] = frozenset()) -> type[nn.Module] | None:
     """Return the plain class that tells what a module computes, or None if it may compute anything else.
 
     It sees through our own replacements and through FSDP's wrapper. A subclass, a hook, a parametrization or a
-    `forward`, or any other method, of the instance's own is something else.
+    `forward`, or any other method, of the instance's own is something else; so is attention with parts that vary it,
+    but for those of the classes in `parts`, which the caller knows.
 
     >>> from torch import nn
     >>> reference_type(nn.Linear(2, 3)) is nn.Linear
@@ -70,17 +73,20 @@ def reference_type(module: nn.Module) -> type[nn.Module] | None:
     >>> reference_type(layer) is None
     True
     """
-    cls, methods, sharded = _CLASSES.get(type(module)) or _examined(type(module))
-    if cls is None or not methods.isdisjoint(vars(module)):
+    known = _known(type(module), parts)  # type: ignore[arg-type]  # a class is hashable
+    if known is None:
         return None
-    if isinstance(module, MultiHeadAttention) and not module.is_plain:
+    cls, methods, sharded = known
+    if not methods.isdisjoint(vars(module)):
+        return None
+    if isinstance(module, MultiHeadAttention) and _unknown_variations(module, parts):
         return None
     if torch_modules._has_any_global_hook():  # type: ignore[no-untyped-call]
         return None
     return cls if all(sharded and _is_fsdp_hook(hook) for hook in _hooks(module)) else None
 
 
-def unknown_module(model: nn.Module) -> str | None:
+def unknown_module(model: nn.Module, parts: frozenset[type[nn.Module]] = frozenset()) -> str | None:
     """Return a description of the first module that is not one of ours, unchanged; None if all are.
 
     >>> from torch import nn
@@ -88,31 +94,36 @@ def unknown_module(model: nn.Module) -> str | None:
     '1 is a torch.nn.modules.linear.Identity'
     """
     for name, module in model.named_modules():
-        if reference_type(module) is None:
-            return f"{name or 'the model'} {_difference(module)}"
+        if reference_type(module, parts) is None:
+            return f"{name or 'the model'} {_difference(module, parts)}"
     return None
 
 
-def _difference(module: nn.Module) -> str:
+def _unknown_variations(layer: MultiHeadAttention, parts: frozenset[type[nn.Module]]) -> list[str]:
+    """Return the names of what varies attention and is not in `parts`; who knows any parts knows scales."""
+    known = [name for name in ("positions", "pattern", "kind") if type(getattr(layer, name)) in parts]
+    return [name for name in layer.variations() if name not in known and not (name == "scale" and parts)]
+
+
+def _difference(module: nn.Module, parts: frozenset[type[nn.Module]] = frozenset()) -> str:
     cls, _ = _without_fsdp(type(module))
-    if REFERENCES.get(cls, cls) not in _KNOWN:
+    if REFERENCES.get(cls, cls) not in _KNOWN | parts:
         return f"is a {cls.__module__}.{cls.__qualname__}"
     if own := sorted(_methods(cls) & vars(module).keys()):
         return f"has a {own[0]} of its own"
-    if isinstance(module, MultiHeadAttention) and not module.is_plain:
-        return f"varies attention ({', '.join(module.variations())})"
+    if isinstance(module, MultiHeadAttention) and (names := _unknown_variations(module, parts)):
+        return f"varies attention ({', '.join(names)})"
     return "has hooks"
 
 
-def _examined(cls: type[nn.Module]) -> tuple[type[nn.Module] | None, frozenset[str], bool]:
-    """Return the plain class behind a class, the names of its methods, and whether FSDP wraps it; keep the answer."""
+@cache
+def _known(
+    cls: type[nn.Module], parts: frozenset[type[nn.Module]]
+) -> tuple[type[nn.Module], frozenset[str], bool] | None:
+    """Return the plain class behind a class that is known, the names of its methods, and whether FSDP wraps it."""
     plain, sharded = _without_fsdp(cls)
     plain = REFERENCES.get(plain, plain)
-    _CLASSES[cls] = (plain, _methods(plain), sharded) if plain in _KNOWN else (None, frozenset(), sharded)
-    return _CLASSES[cls]
-
-
-_CLASSES: dict[type[nn.Module], tuple[type[nn.Module] | None, frozenset[str], bool]] = {}
+    return (plain, _methods(plain), sharded) if plain in _KNOWN | parts else None
 
 
 def _methods(cls: type[nn.Module]) -> frozenset[str]:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from regard.acceleration.beam_cache import State
 from regard.acceleration.packed_linear import Precision, packed_linear
+from regard.acceleration.packed_positions import rotated, varied_mask
 from regard.layers.attention import MultiHeadAttention
 from regard.layers.decoder import Decoder, DecoderLayer
 from regard.layers.encoder import Encoder, EncoderLayer
@@ -88,20 +89,29 @@ class PackedHeads:
             self.key_value = packed_linear([layer.key, layer.value], precision)
         self.output = packed_linear([layer.output], precision)
 
-    def query_key_value(self, x_RD: Tensor) -> tuple[Tensor, Tensor]:
-        """Project rows that attend to one another: queries, then keys and values."""
+    def query_key_value(self, x_RD: Tensor, positions_R: Tensor) -> tuple[Tensor, Tensor]:
+        """Project rows that attend to one another, at these positions: queries, then keys and values."""
         together_RX = self.together(x_RD)
-        return together_RX[:, : self._queries], together_RX[:, self._queries :]
+        query_RX, key_value_RX = together_RX[:, : self._queries], together_RX[:, self._queries :]
+        if self.layer.positions is None:
+            return query_RX, key_value_RX
+        key_RX = rotated(self.layer, key_value_RX[:, : self._keys], positions_R)
+        return rotated(self.layer, query_RX, positions_R), torch.cat([key_RX, key_value_RX[:, self._keys :]], dim=1)
 
     def attend(self, query_RX: Tensor, key_value_BSX: Tensor, mask: Tensor | None) -> Tensor:
         """Attend from the rows of each sentence to its keys and values; `mask` is 0 or -∞, (B, 1, N or 1, S)."""
         layer = self.layer
         B = key_value_BSX.size(0)
-        query_BHNK = query_RX.view(B, -1, layer.num_heads, layer.d_k).transpose(1, 2)
+        query_BHNK = query_RX.reshape(B, -1, layer.num_heads, layer.d_k).transpose(1, 2)
         key_BGSK = key_value_BSX[..., : self._keys].view(B, -1, layer.num_kv_heads, layer.d_k).transpose(1, 2)
         value_BGSV = key_value_BSX[..., self._keys :].view(B, -1, layer.num_kv_heads, layer.d_v).transpose(1, 2)
         heads_BHNV = F.scaled_dot_product_attention(
-            query_BHNK, key_BGSK, value_BGSV, attn_mask=mask, enable_gqa=layer.num_kv_heads != layer.num_heads
+            query_BHNK,
+            key_BGSK,
+            value_BGSV,
+            attn_mask=mask,
+            scale=layer.scale,
+            enable_gqa=layer.num_kv_heads != layer.num_heads,
         )
         return self.output(heads_BHNV.transpose(1, 2).reshape(query_RX.size(0), -1))
 
@@ -109,10 +119,10 @@ class PackedHeads:
         """Return what each row attends to, the mean of its heads: (B, N, S)."""
         layer = self.layer
         B = key_value_BSX.size(0)
-        query_BHNK = query_RX.view(B, -1, layer.num_heads, layer.d_k).transpose(1, 2)
+        query_BHNK = query_RX.reshape(B, -1, layer.num_heads, layer.d_k).transpose(1, 2)
         key_BGSK = key_value_BSX[..., : self._keys].view(B, -1, layer.num_kv_heads, layer.d_k).transpose(1, 2)
         key_BHSK = key_BGSK.repeat_interleave(layer.num_heads // layer.num_kv_heads, dim=1)
-        scores_BHNS: Tensor = query_BHNK @ key_BHSK.transpose(2, 3) * layer.d_k**-0.5
+        scores_BHNS: Tensor = query_BHNK @ key_BHSK.transpose(2, 3) * layer.scale
         return (scores_BHNS if mask is None else scores_BHNS + mask).softmax(-1).mean(1)
 
 
@@ -162,8 +172,9 @@ class PackedStack:
         B, S, D = x_BSD.shape
         mask_B11S = _additive(real_BS[:, None, None, :], x_BSD.dtype)
         x_RD = x_BSD.view(B * S, D)
+        index_S = torch.arange(S)
         for layer in self.layers:
-            x_RD = layer(x_RD, _looking_around(layer.heads, mask_B11S, B))
+            x_RD = layer(x_RD, _looking_around(layer.heads, mask_B11S, index_S))
         return self._ended(x_RD).view(B, S, D)
 
     def step(self, x_RD: Tensor, state: State, places: slice, rows: int, record: list[Tensor] | None = None) -> Tensor:
@@ -181,8 +192,15 @@ class PackedStack:
         S = state.source_length
         lengths_B1 = torch.from_numpy(state.source_lengths_B[places, None])
         source_mask = _additive(torch.arange(S) < lengths_B1, x_RD.dtype)[:, None, None]
+        now_BN = torch.from_numpy(state.positions_B[places, None].repeat(rows, axis=1))
+        written_S = torch.arange(T).repeat_interleave(N)
         for index, layer in enumerate(self.layers):
-            look_back = _looking_back(layer.heads, state.past[index], at_R, places, mask_B1NS)
+            mask = (
+                mask_B1NS
+                if layer.heads.layer.is_plain
+                else varied_mask(layer.heads.layer, mask_B1NS, now_BN, written_S)
+            )
+            look_back = _looking_back(layer.heads, state.past[index], at_R, places, now_BN, mask)
             look_at_source = None
             if layer.source is not None:
                 source_BSX = state.source[index][places, :S]
@@ -194,19 +212,24 @@ class PackedStack:
         return x_RD if self.final_norm is None else self.final_norm(x_RD)
 
 
-def _looking_around(heads: PackedHeads, mask_B11S: Tensor, B: int) -> Rows:
+def _looking_around(heads: PackedHeads, mask_B11S: Tensor, index_S: Tensor) -> Rows:
+    B = mask_B11S.size(0)
+    mask = mask_B11S if heads.layer.is_plain else varied_mask(heads.layer, mask_B11S, index_S, index_S)
+
     def look(x_RD: Tensor) -> Tensor:
-        query_RX, key_value_RX = heads.query_key_value(x_RD)
-        return heads.attend(query_RX, key_value_RX.view(B, -1, heads.width), mask_B11S)
+        query_RX, key_value_RX = heads.query_key_value(x_RD, index_S.repeat(B))
+        return heads.attend(query_RX, key_value_RX.reshape(B, -1, heads.width), mask)
 
     return look
 
 
-def _looking_back(heads: PackedHeads, past_BSX: Tensor, at_R: Tensor, places: slice, mask_B1NS: Tensor) -> Rows:
+def _looking_back(
+    heads: PackedHeads, past_BSX: Tensor, at_R: Tensor, places: slice, now_BN: Tensor, mask: Tensor
+) -> Rows:
     def look(x_RD: Tensor) -> Tensor:
-        query_RX, key_value_RX = heads.query_key_value(x_RD)
+        query_RX, key_value_RX = heads.query_key_value(x_RD, now_BN.view(-1))
         past_BSX.view(-1, past_BSX.size(2)).index_copy_(0, at_R, key_value_RX)
-        return heads.attend(query_RX, past_BSX[places, : mask_B1NS.size(3)], mask_B1NS)
+        return heads.attend(query_RX, past_BSX[places, : mask.size(3)], mask)
 
     return look
 

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from regard.acceleration.fused_loss import ROWS, check_rows, scaled_gradients
+from regard.acceleration.int8_matmul import GOLDEN
 from regard.acceleration.linear import int8_linear, sgemm_linear
 from regard.errors import InputError
 from regard.kernels.bindings import LANES, SampledLoss, can_compute, library, threads
-from regard.ops.rng import GOLDEN, row_words
+from regard.ops.rng import random_words, stream_starts
 
 SMALL = 2.0**-6
 """Elements of the gradient for the logits that are smaller than this are sampled."""
@@ -84,11 +85,17 @@ def _sampled_loss(
     alpha: float,
     int8: bool,
 ) -> Tensor:
-    words_PR = torch.stack([row_words(states_RD.detach()) for states_RD in passes])
+    words_PR = torch.stack([_row_words(states_RD.detach()) for states_RD in passes])
     total: Tensor = _SampledLoss.apply(  # type: ignore[no-untyped-call]
         torch.stack(passes), weight_WD, bias_W, labels_R, words_PR, smoothing, alpha, int8
     )
     return total
+
+
+def _row_words(x_RD: Tensor) -> Tensor:
+    """Return one random word for each row of x."""
+    starts_R = stream_starts(x_RD, per_word=max(1, x_RD.size(-1)))
+    return random_words(starts_R, x_RD.size(0) // max(1, starts_R.size(0))).flatten()
 
 
 class _SampledLoss(torch.autograd.Function):

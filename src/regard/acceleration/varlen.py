@@ -166,7 +166,7 @@ def can_use_varlen(model: Transformer) -> bool:
     widths = [*heads, config.d_model, config.d_ff or LANES]  # whole random words for each position, too
     return (
         config.kind == "encoder-decoder"
-        and not (model.training and config.attention_dropout > 0.0)
+        and not (model.training and (config.attention_dropout > 0.0 or config.random_positions is not None))
         and all(width % LANES == 0 for width in widths)
         and unknown_module(model) is None
         and can_compute(model.output.weight)

@@ -6,6 +6,7 @@ from typing import Protocol
 from regard.acceleration.known import unknown_module
 from regard.acceleration.packed_decoder import PackedBackend
 from regard.acceleration.packed_linear import Precision
+from regard.acceleration.packed_positions import PACKED_PARTS
 from regard.decoding import Decoder
 from regard.decoding.shortlist import Shortlist, Words
 from regard.errors import InputError
@@ -50,7 +51,7 @@ def choose_backend(model: Transformer, precision: Precision = "float", shortlist
     >>> choose_backend(model).name
     'generic decoder (output has hooks)'
     """
-    reason = unknown_module(model)
+    reason = unknown_module(model, PACKED_PARTS)
     device = model.device
     if reason is None and device.type != "cpu":
         reason = f"the model is on {device}"

@@ -121,17 +121,16 @@ def explain_matrices(
     d_k = Q.size(1)
     factor = d_k**-0.5 if scale is None else scale
     scaling = f"/ √{d_k}" if scale is None else f"· {scale:g}"
-    allowed = Causal().dense(T, T) if causal else None
     scores = attention_scores(Q[None, None], K[None, None], factor)
     if not scores.isfinite().all():
         raise InputError(f"the scores, multiplied by {factor:g}, are not finite; smaller numbers are needed")
-    weights = masked_softmax(scores, allowed)
+    weights = masked_softmax(scores, Causal() if causal else None)
     output = weights @ V[None, None]
     steps.append(
         Step("scores", f"Q × Kᵀ {scaling}", "how well each query meets each key", "(T, T)", scores[0, 0], True)
     )
-    if allowed is not None:
-        M = torch.zeros(T, T, dtype=torch.float64).masked_fill(~allowed, -torch.inf)
+    if causal:
+        M = torch.zeros(T, T, dtype=torch.float64).masked_fill(~Causal().dense(T, T), -torch.inf)
         steps.append(Step("M", "0 or -∞", "no token looks ahead", "(T, T)", M, True))
     plus = " + M" if causal else ""
     steps.append(Step("weights", f"softmax(scores{plus})", "each row sums to 1", "(T, T)", weights[0, 0], True))

@@ -66,9 +66,16 @@ class Norm(ctypes.Structure):
 
 
 class Heads(ctypes.Structure):
-    """The sizes of multi-head attention."""
+    """The sizes of multi-head attention, and how positions vary it."""
 
-    _fields_ = tuple(_fields(_int64, "count key_value_count d_k d_v"))
+    _fields_ = (
+        *_fields(_int64, "count key_value_count d_k d_v"),
+        ("scale", _float),
+        ("windowed", _int32),
+        *_fields(_int64, "window sinks"),
+        *_fields(_pointer, "rotations bias"),
+        ("length", _int64),
+    )
 
 
 class Layer(ctypes.Structure):

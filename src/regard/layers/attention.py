@@ -141,10 +141,10 @@ class MultiHeadAttention(nn.Module):
                 attended = self._attend_to_past(query, key, value, mask, bias, cache, return_weights)
         else:
             key = query if key is None else key
-            at = self._placement(query, key.size(1), positions)
+            at = self._placement(query, key.size(1), key, positions)
             key_value = self.project_key_value(key, value, None if at is None else at.key_positions)
             mask = _with_causal(mask, causal)
-            attended = self.attend(query, key_value, mask, bias=bias, at=at, states=key, return_weights=return_weights)
+            attended = self.attend(query, key_value, mask, bias=bias, at=at, return_weights=return_weights)
         output, weights_BHTS = attended
         return output if weights_BHTS is None else (output, weights_BHTS)
 
@@ -161,11 +161,9 @@ class MultiHeadAttention(nn.Module):
         """Append keys and values to a cache and attend to all that it holds."""
         index = None if self.is_plain else index_from(cache.offset, key.size(1), key.device)
         key_value = self.project_key_value(key, value, index)
-        if self.kind is not None:
-            if mask is not None or bias is not None or return_weights:
-                raise InputError(f"{type(self.kind).__name__} with a cache takes no mask or bias, and has no weights")
-            heads_BHTV = self.kind.step(self.project_query(query, index), key_value, key, cache)
-            return Attended(self._output(heads_BHTV), None)
+        if self.kind is not None and index is not None:
+            here = Placement(index, index, index, index, states=key, cache=cache)
+            return self.attend(query, key_value, mask, bias=bias, at=here, return_weights=return_weights)
         assert isinstance(cache, AppendCache), f"{type(cache).__name__} is of another kind of attention"
         past = cache.append(key_value)
         at = None
@@ -239,22 +237,16 @@ class MultiHeadAttention(nn.Module):
         *,
         bias: Tensor | None = None,
         at: Placement | None = None,
-        states: Tensor | None = None,
         return_weights: bool = False,
     ) -> "Attended":
         """Attend to keys and values that are already projected; return the output, and the weights if asked for.
 
         `forward` calls it in training and, with the keys and values of a cache, in decoding: a subclass that overrides
-        it changes both. `at` is where queries and keys stand, for parts that need it; `states` is what keys were
-        projected from.
+        it changes both. `at` is where queries and keys stand, given where there are parts that vary attention.
         """
         query_BHTK = self.project_query(query_BTD, None if at is None else at.query_positions)
-        if at is None:
-            heads_BHTV, weights_BHTS = self.heads(query_BHTK, key_value, mask, bias, return_weights)
-        else:
-            heads_BHTV, weights_BHTS = self.heads(
-                query_BHTK, key_value, mask, bias, return_weights, at=at, states=states
-            )
+        varied = {} if at is None else {"at": at}
+        heads_BHTV, weights_BHTS = self.heads(query_BHTK, key_value, mask, bias, return_weights, **varied)
         return Attended(self._output(heads_BHTV), weights_BHTS)
 
     def heads(
@@ -266,19 +258,17 @@ class MultiHeadAttention(nn.Module):
         return_weights: bool = False,
         *,
         at: Placement | None = None,
-        states: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Return the outputs BHTV of all heads, before W_O, and their weights BHTS if asked for.
 
-        A subclass that changes single heads overrides this; so does a kernel. `at` and `states` are given where there
-        are parts that vary attention.
+        A subclass that changes single heads overrides this; so does a kernel. `at` is given where there are parts that
+        vary attention.
         """
         rate = self.dropout if self.training else 0.0
         if at is not None and self.kind is not None:
             if bias is not None or return_weights:
                 raise InputError(f"{type(self.kind).__name__} has no scores: it takes no bias and has no weights")
-            causal, allowed_BS = _key_mask(mask, query_BHTK, key_value)
-            return self.kind(query_BHTK, key_value, allowed_BS, states_BSD=states, causal=causal), None
+            return self._heads_by_kind(self.kind, query_BHTK, key_value, mask, at), None
         if at is not None:
             varied = SoftmaxAttention(self.scale, self.positions, self.pattern, self.softcap, rate)
             BHTS = (*query_BHTK.shape[:3], key_value.key_BGSK.size(2))
@@ -290,6 +280,22 @@ class MultiHeadAttention(nn.Module):
         if return_weights:
             return attention(query_BHTK, *key_value, mask, bias=bias, dropout=rate, return_weights=True)
         return attention(query_BHTK, *key_value, mask, bias=bias, dropout=rate), None
+
+    def _heads_by_kind(
+        self,
+        kind: AttentionKind,
+        query_BHTK: Tensor,
+        key_value: KeyValue,
+        mask: Mask | Tensor | None,
+        at: Placement,
+    ) -> Tensor:
+        if at.cache is not None and at.states is not None:
+            if mask is not None:
+                raise InputError(f"{type(kind).__name__} with a cache takes no mask")
+            return kind.step(query_BHTK, key_value, at.states, at.cache)
+        causal, allowed_BS = _key_mask(mask, query_BHTK, key_value)
+        heads_BHTV: Tensor = kind(query_BHTK, key_value, allowed_BS, states_BSD=at.states, causal=causal)
+        return heads_BHTV
 
     @property
     def is_plain(self) -> bool:
@@ -306,16 +312,19 @@ class MultiHeadAttention(nn.Module):
         output_BTD: Tensor = self.output(heads_BHTV.transpose(1, 2).flatten(2))
         return output_BTD
 
-    def _placement(self, query: Tensor, S: int, positions: Tensor | None = None) -> Placement | None:
-        """Return where queries and keys of whole sequences stand; None where nothing needs it."""
+    def _placement(
+        self, query: Tensor, S: int, states: Tensor | None = None, positions: Tensor | None = None
+    ) -> Placement | None:
+        """Return where queries and S keys of whole sequences stand; None where nothing needs it."""
         if self.is_plain:
             return None
         T, device = query.size(1), query.device
         if (self.positions is not None or self.pattern is not None) and T != S:
             raise InputError(f"{T} queries attend to {S} keys; relative positions and patterns are for self-attention")
-        index = torch.arange(T, device=device)
-        positions = index if positions is None else positions
-        return Placement(index, torch.arange(S, device=device), positions, positions)
+        query_index, key_index = torch.arange(T, device=device), torch.arange(S, device=device)
+        if positions is None:
+            return Placement(query_index, key_index, query_index, key_index, states)
+        return Placement(query_index, key_index, positions, positions, states)
 
     def _check_width(self, name: str, x: Tensor) -> None:
         if x.dim() != 3 or x.size(-1) != self.d_model:

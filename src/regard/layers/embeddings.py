@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.layers.dropout import Dropout
-from regard.layers.positions import AbsolutePositions
+from regard.layers.positions import AbsolutePositions, TokenPositions
 from regard.ops import label_smoothed_cross_entropy, r_drop_loss
 
 
@@ -69,16 +69,23 @@ class Embedding(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self, tokens_BT: Tensor, offset: int | NDArray[np.int64] = 0, lengths: NDArray[np.int64] | None = None
+        self,
+        tokens_BT: Tensor,
+        offset: int | NDArray[np.int64] = 0,
+        lengths: NDArray[np.int64] | None = None,
+        *,
+        positions: TokenPositions | None = None,
     ) -> Tensor:
         """Embed tokens whose rows start at position `offset`: one number, or one a row.
 
-        `lengths` says how many tokens of each row are real; what comes after them may lie beyond any table.
+        `lengths` says how many tokens of each row are real; what comes after them may lie beyond any table. `positions`
+        are given where they do not follow one another.
         """
         x_BTD: Tensor = self.tokens(tokens_BT)
         if self.positions is not None and tokens_BT.numel() > 0:
-            positions, end = _positions(offset, lengths, tokens_BT.size(1), tokens_BT.device)
-            x_BTD = x_BTD + self.positions(positions, end)
+            if positions is None:
+                positions = _positions(offset, lengths, tokens_BT.size(1), tokens_BT.device)
+            x_BTD = x_BTD + self.positions(*positions)
         if self.norm is not None:
             x_BTD = self.norm(x_BTD)
         dropped: Tensor = self.dropout(x_BTD)
@@ -87,13 +94,13 @@ class Embedding(nn.Module):
 
 def _positions(
     offset: int | NDArray[np.int64], lengths: NDArray[np.int64] | None, T: int, device: torch.device
-) -> tuple[Tensor, int]:
-    """Return the positions (T) or (B, T) of tokens, and where the last real one ends; padding stays below it."""
+) -> TokenPositions:
+    """Return the positions of tokens that follow one another; padding stays below the end of the last real one."""
     if isinstance(offset, int) and lengths is None:
-        return torch.arange(offset, offset + T, device=device), offset + T
+        return TokenPositions(torch.arange(offset, offset + T, device=device), offset + T)
     end = int(np.max(offset + (T if lengths is None else lengths)))
     positions_BT = np.minimum(np.reshape(offset, (-1, 1)) + np.arange(T), max(end - 1, 0))
-    return torch.from_numpy(positions_BT).to(device, non_blocking=True), end
+    return TokenPositions(torch.from_numpy(positions_BT).to(device, non_blocking=True), end)
 
 
 class OutputProjection(nn.Module):

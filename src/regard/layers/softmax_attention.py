@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from regard.layers.kv_cache import KeyValue
+from regard.layers.kv_cache import KeyValue, PastCache
 from regard.layers.patterns.pattern import Pattern
 from regard.layers.positions.relative import RelativePositions
 from regard.ops import Mask, attention
@@ -33,6 +33,10 @@ class Placement:
     query_positions: Tensor
     key_positions: Tensor
     """For relative positions; the same, unless other positions were given."""
+    states: Tensor | None = None
+    """What keys and values were projected from, for kinds of attention that compute gates from it."""
+    cache: PastCache | None = None
+    """What a kind of attention other than softmax has kept of the past."""
 
     def block(self, rows: Tensor, columns: Tensor) -> "Placement":
         """Return some queries and some keys."""
@@ -87,11 +91,11 @@ class SoftmaxAttention:
         scores_BHTS = attention_scores(query_BHTK, key_value.key_BGSK, self.scale)
         if self.softcap is not None:
             scores_BHTS = self.softcap * (scores_BHTS / self.softcap).tanh()
-        allowed = None if mask is None else mask.dense(scores_BHTS.size(2), scores_BHTS.size(3), query_BHTK.device)
+        M: Mask | Tensor | None = mask
         if bias is not None:
-            bias = centered_bias(bias, allowed, scores_BHTS.dtype)
-            scores_BHTS, allowed = scores_BHTS + bias, bias != -torch.inf
-        weights_BHTS = masked_softmax(scores_BHTS, allowed).to(query_BHTK.dtype)
+            allowed = None if mask is None else mask.dense(scores_BHTS.size(2), scores_BHTS.size(3), query_BHTK.device)
+            M = centered_bias(bias, allowed, scores_BHTS.dtype)
+        weights_BHTS = masked_softmax(scores_BHTS, M).to(query_BHTK.dtype)
         dropped_BHTS = apply_dropout(weights_BHTS, self.dropout)
         output_BHTV = dropped_BHTS @ repeat_heads(key_value.value_BGSV, query_BHTK.size(1))
         if self.positions is not None and self.positions.adds_values:

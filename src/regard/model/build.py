@@ -19,6 +19,7 @@ from regard.layers import (
 )
 from regard.layers.positions import AbsolutePositions
 from regard.model.build_attention import build_attention
+from regard.model.build_positions import build_bias_table
 from regard.model.config import TransformerConfig
 
 
@@ -33,9 +34,10 @@ def build_embedding(config: TransformerConfig, vocab_size: int, tied_to: Embeddi
 
 def build_encoder(config: TransformerConfig) -> Encoder:
     """Build the encoder's stack."""
+    bias_table = build_bias_table(config)
     layers = [
         EncoderLayer(
-            build_attention(config, "encoder", layer),
+            build_attention(config, "encoder", layer, bias_table),
             _feed_forward(config),
             self_attention_residual=_residual(config),
             feed_forward_residual=_residual(config),
@@ -47,10 +49,10 @@ def build_encoder(config: TransformerConfig) -> Encoder:
 
 def build_decoder(config: TransformerConfig) -> Decoder:
     """Build the decoder's stack, with cross-attention where there is an encoder to attend to."""
-    crosses = config.encoder_layers > 0
+    crosses, bias_table = config.encoder_layers > 0, build_bias_table(config)
     layers = [
         DecoderLayer(
-            build_attention(config, "decoder", layer),
+            build_attention(config, "decoder", layer, bias_table),
             build_attention(config, "cross", layer) if crosses else None,
             _feed_forward(config),
             self_attention_residual=_residual(config),

@@ -1,23 +1,30 @@
 """From a configuration to an attention layer and the parts that vary it."""
 
+from torch import nn
+
 from regard.errors import InputError
 from regard.layers import AttentionParts, MultiHeadAttention, RMSNorm
 from regard.layers.attention import head_width
-from regard.layers.kinds.kind import AttentionKind, Role
+from regard.layers.kinds.kind import Role
 from regard.layers.patterns import Pattern, SlidingWindow
-from regard.layers.positions import ALiBi, RelativePositions
+from regard.model.build_kind import build_kind
+from regard.model.build_positions import build_positions
 from regard.model.config import TransformerConfig
-from regard.model.variations import AlibiConfig, WindowConfig
+from regard.model.variations import WindowConfig
 
 
-def build_attention(config: TransformerConfig, role: Role, layer: int) -> MultiHeadAttention:
-    """Build the attention of a layer in one of its roles."""
+def build_attention(
+    config: TransformerConfig, role: Role, layer: int, bias_table: nn.Parameter | None = None
+) -> MultiHeadAttention:
+    """Build the attention of a layer in one of its roles. `bias_table` is what the layers of its stack share."""
     d_k = head_width(config.d_model, config.num_heads, "d_k", config.d_k)
     qk_norm = config.attention.qk_norm
+    positions = None if role == "cross" else build_positions(config, role, bias_table)
+    pattern = _pattern(config, role, layer)
     parts = AttentionParts(
-        positions=None if role == "cross" else _positions(config, role),
-        pattern=_pattern(config, role, layer),
-        kind=_kind(config, role),
+        positions=positions,
+        pattern=pattern,
+        kind=build_kind(config, role, layer, positions, pattern),
         query_norm=RMSNorm(d_k, eps=config.norm_eps) if qk_norm else None,
         key_norm=RMSNorm(d_k, eps=config.norm_eps) if qk_norm else None,
         scale=config.attention.scale,
@@ -35,13 +42,6 @@ def build_attention(config: TransformerConfig, role: Role, layer: int) -> MultiH
     )
 
 
-def _positions(config: TransformerConfig, role: Role) -> RelativePositions | None:
-    match config.positions:
-        case AlibiConfig():
-            return ALiBi(config.num_heads)
-    return None
-
-
 def _pattern(config: TransformerConfig, role: Role, layer: int) -> Pattern | None:
     attention = config.attention
     own = getattr(attention, role).pattern
@@ -57,12 +57,3 @@ def _pattern(config: TransformerConfig, role: Role, layer: int) -> Pattern | Non
         case WindowConfig():
             return SlidingWindow(chosen.size, sinks=chosen.sinks)
     raise AssertionError(f"{chosen} has no pattern")
-
-
-def _kind(config: TransformerConfig, role: Role) -> AttentionKind | None:
-    attention = config.attention
-    own = getattr(attention, role).kind
-    chosen = own if own is not None or role == "cross" else attention.kind
-    if chosen is None or chosen == "softmax":
-        return None
-    raise AssertionError(f"{chosen} has no kind of attention")

@@ -8,7 +8,7 @@ from regard.configs import Config
 from regard.errors import ConfigError, InputError
 from regard.layers import head_width
 from regard.layers.residual import NormPlacement
-from regard.model.variations import AttentionConfig, PositionsConfig
+from regard.model.variations import AttentionConfig, PositionsConfig, position_kind
 from regard.ops.feed_forward import Activation
 from regard.ops.positions import SinusoidLayout
 
@@ -82,6 +82,9 @@ class TransformerConfig(Config):
     """Whether the logits have a bias."""
     positions: PositionsConfig = "sinusoidal"
     """Added to the embeddings (sinusoidal, learned), part of attention, or none."""
+    random_positions: Width | None = None
+    """In training, the positions of each sequence are a random subset of so many, in order (Ruoss et al. 2023): for
+    sinusoidal, learned and rotary positions."""
     max_positions: Width = 1024
     """The length of the learned table. Sinusoids have no end."""
     position_layout: SinusoidLayout = "interleaved"
@@ -94,7 +97,7 @@ class TransformerConfig(Config):
     attention: AttentionConfig = AttentionConfig()
     """How attention differs from the paper's: a table of its own."""
     attention_dropout: Rate = 0.0
-    """On the attention weights."""
+    """On the attention weights. Kinds of attention other than the softmax have none to drop."""
     activation_dropout: Rate = 0.0
     """On the hidden layer of the feed-forward."""
 
@@ -137,6 +140,7 @@ class TransformerConfig(Config):
                 f"a model of one stack has one vocabulary, "
                 f"but source_vocab_size is {self.source_size} and vocab_size {self.vocab_size}"
             )
+        self._check_positions()
         shares_source = self.shared_embeddings in ("all", "source-target")
         if shares_source and self.source_size != self.vocab_size:
             raise InputError(
@@ -150,6 +154,22 @@ class TransformerConfig(Config):
         ):
             if value is not None and value >= size:
                 raise InputError(f"{name} {value} is outside the vocabulary of {size}")
+
+    def _check_positions(self) -> None:
+        d_k, name = head_width(self.d_model, self.num_heads, "d_k", self.d_k), position_kind(self.positions)
+        if name == "rope" and d_k % 2:
+            raise InputError(f"d_k is {d_k}; rotary positions turn pairs of numbers, so it must be even")
+        if self.random_positions is None:
+            return
+        if name not in ("sinusoidal", "learned", "rope"):
+            raise InputError(
+                f"random_positions is for sinusoidal, learned and rotary positions, but positions is {name!r}"
+            )
+        if name == "learned" and self.random_positions > self.max_positions:
+            raise InputError(
+                f"random_positions {self.random_positions} is more than max_positions {self.max_positions}, "
+                "where the learned table ends"
+            )
 
 
 _PRESETS: dict[str, dict[str, Any]] = {

@@ -7,12 +7,14 @@ from torch import Tensor
 
 from regard.layers import head_width
 from regard.model.config import TransformerConfig
+from regard.model.variations import ABSOLUTE, position_kind
 
 # The end of a module's name, what the notes call its weight and its bias, and the weight's shape in our letters. The
 # first that fits counts.
 _PROJECTIONS = [
     ("tokens", ["E"], "(W, D)"),
-    ("positions", ["P"], "(max, D)"),
+    ("attention.positions", ["", ""], ""),
+    ("embedding.positions", ["P"], "(max, D)"),
     ("attention.query", ["W_Q", ""], "(H·K, D)"),
     ("attention.key", ["W_K", ""], "(G·K, D)"),
     ("attention.value", ["W_V", ""], "(G·V, D)"),
@@ -20,6 +22,8 @@ _PROJECTIONS = [
     ("feed_forward.expand", ["W_1", "b_1"], "(F, D)"),
     ("feed_forward.gate", ["gate", ""], "(F, D)"),
     ("feed_forward.contract", ["W_2", "b_2"], "(D, F)"),
+    ("attention.query_norm", ["γ"], "(K)"),
+    ("attention.key_norm", ["γ"], "(K)"),
     ("norm", ["γ", "β"], "(D)"),
     ("output", ["output", ""], "(W, D)"),
 ]
@@ -92,7 +96,8 @@ def _parameter_rows(parameters: Mapping[str, Tensor]) -> list[list[str]]:
     rows: list[list[str]] = []
     heading = ""
     for module, copies in alike.items():
-        names, letters = next((names, letters) for end, names, letters in _PROJECTIONS if module.endswith(end))
+        fitting = ((names, letters) for end, names, letters in _PROJECTIONS if module.endswith(end))
+        names, letters = next(fitting, ([], ""))
         parent, _, name = module.rpartition(".")
         if parent and parent != heading:
             rows.append([parent])
@@ -107,7 +112,10 @@ def _parameter_rows(parameters: Mapping[str, Tensor]) -> list[list[str]]:
 def _flow(config: TransformerConfig) -> list[list[str]]:
     z = _sizes(config)
     D, H, G, K, V, W = (z[letter] for letter in "DHGKVW")
-    position = [["positions", "P", f"{config.positions}, added to X and to Y", _shape(("T", D))]]
+    kind = position_kind(config.positions)
+    position = [["positions", "P", f"{kind}, added to X and to Y", _shape(("T", D))]]
+    if kind not in ABSOLUTE:
+        position = [["positions", "", f"{kind}, part of self-attention", "any"]]
     encoder = [
         ["embedded source", "X + P", "input to the encoder", _shape(("B", "S", D))],
         ["memory", "g_{1:T′}", "encoder output", _shape(("B", "S", D))],
@@ -130,7 +138,7 @@ def _flow(config: TransformerConfig) -> list[list[str]]:
     ]
     logits = ["logits", "", "scores of the vocabulary", _shape(("B", "T" if config.decoder_layers else "S", W))]
     stacks = (encoder if config.encoder_layers else []) + (decoder if config.decoder_layers else [])
-    return [*attention, *(position if config.positions != "none" else []), *stacks, logits]
+    return [*attention, *(position if kind != "none" else []), *stacks, logits]
 
 
 def _attentions(config: TransformerConfig) -> list[list[str]]:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from regard.errors import InputError
 from regard.layers import Decoder, DecoderCache, Embedding, Encoder
 from regard.layers.embeddings import check_tokens
 from regard.layers.kv_cache import Rows, on_host
+from regard.layers.positions.randomized import random_positions
 from regard.model.build import build_decoder, build_embedding, build_encoder, build_output
 from regard.model.config import TransformerConfig
 from regard.model.describe import describe
@@ -73,9 +74,9 @@ class Transformer(nn.Module):
         """Encode tokens (B, S). Padding is masked, unless another mask of the keys, (B, 1, 1, S), is given."""
         if self.encoder is None or self.source_embedding is None:
             raise InputError("this model is a decoder alone (encoder_layers is 0): it has nothing to encode with")
-        x_BSD = self.source_embedding(source)
+        x_BSD, at = self._embedded(self.source_embedding, source)
         mask = padding_mask(source, self.config.pad_id) if source_mask is None else _key_mask(source_mask, source)
-        return Memory(self.encoder(x_BSD, mask), mask)
+        return Memory(self.encoder(x_BSD, mask, **at), mask)
 
     def decode(
         self,
@@ -106,7 +107,8 @@ class Transformer(nn.Module):
         elif lengths is not None:
             raise InputError("decode was given lengths without a cache; a target's padding needs none")
         else:
-            states = decoder(embedding(target), *self._checked(memory), record=record)
+            x_BTD, at = self._embedded(embedding, target)
+            states = decoder(x_BTD, *self._checked(memory), record=record, **at)
         return states
 
     @torch.no_grad()
@@ -124,7 +126,8 @@ class Transformer(nn.Module):
             raise InputError(f"a model that is {self.config.kind} has no attention from a target to a source")
         decoder, embedding = self._decoder_parts()
         record: list[Tensor] = []
-        decoder(embedding(target), *self._checked(self.encode(source)), record=record)
+        x_BTD, at = self._embedded(embedding, target)
+        decoder(x_BTD, *self._checked(self.encode(source)), record=record, **at)
         return torch.stack(record)
 
     def start_cache(self, memory: Memory | None = None, *, beams: int = 1) -> DecoderCache:
@@ -216,6 +219,17 @@ class Transformer(nn.Module):
         if self.decoder is None or self.target_embedding is None:
             raise InputError("this model is an encoder alone (decoder_layers is 0): it has nothing to decode with")
         return self.decoder, self.target_embedding
+
+    def _embedded(self, embedding: Embedding, tokens: Tensor) -> tuple[Tensor, dict[str, Any]]:
+        """Return the embedded tokens of whole sequences, and the positions for a stack if they are not 0, 1, 2 …."""
+        end = self.config.random_positions
+        if end is None or not self.training:
+            return embedding(tokens), {}
+        check_tokens(tokens)
+        drawn = random_positions(tokens, self.config.pad_id, end)
+        # Positions that are added to the embeddings are no business of the layers.
+        at = {"positions": drawn.positions} if embedding.positions is None else {}
+        return embedding(tokens, positions=drawn), at
 
     def _checked(self, memory: Memory | None) -> tuple[Tensor | None, Tensor | None]:
         if (memory is None) != (self.encoder is None):

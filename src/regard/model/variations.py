@@ -11,9 +11,12 @@ from pydantic import BeforeValidator, Field
 
 from regard.configs import Config
 from regard.errors import InputError
+from regard.layers.kinds.linear import FeatureMap, Gating
+from regard.layers.positions.t5_bias import check_t5_buckets
 
 Size = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
 Count = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
+Factor = Annotated[float, Field(ge=1.0, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
 
 
@@ -42,12 +45,97 @@ class AlibiConfig(Config):
     kind: Literal["alibi"] = "alibi"
 
 
-RelativeConfig = AlibiConfig
-RELATIVE: dict[str, type[Config]] = {"alibi": AlibiConfig}
+class LinearScalingConfig(Config):
+    """Positions divided by a factor: position interpolation (Chen et al. 2023)."""
+
+    kind: Literal["linear"] = "linear"
+    factor: Factor
+    """How many times as long sequences become."""
+
+
+class NtkScalingConfig(Config):
+    """A larger base, by which slow pairs turn as if positions were divided by the factor (NTK-aware)."""
+
+    kind: Literal["ntk"] = "ntk"
+    factor: Factor
+    """How many times as long sequences become."""
+
+
+class YarnScalingConfig(Config):
+    """YaRN (Peng et al. 2023): slow pairs turn as if positions were divided by the factor, fast ones as before."""
+
+    kind: Literal["yarn"] = "yarn"
+    factor: Factor
+    """How many times as long sequences become."""
+    original_length: Size
+    """The length that the model was trained on before."""
+    beta_fast: Annotated[float, Field(gt=0.0, strict=True)] = 32.0
+    """Pairs that turn more often over the original length stay as they are."""
+    beta_slow: Annotated[float, Field(gt=0.0, strict=True)] = 1.0
+    """Pairs that turn less often turn as if positions were divided by the factor."""
+    attention_factor: Annotated[float, Field(gt=0.0, strict=True)] | None = None
+    """What queries and keys are multiplied by; 0.1 ln(factor) + 1 unless given."""
+
+    def check(self) -> None:
+        """Raise an `InputError` where fields do not fit together."""
+        if self.beta_slow > self.beta_fast:
+            raise InputError(f"beta_slow {self.beta_slow:g} is more than beta_fast {self.beta_fast:g}")
+
+
+SCALINGS: dict[str, type[Config]] = {"linear": LinearScalingConfig, "ntk": NtkScalingConfig, "yarn": YarnScalingConfig}
+ScalingConfig = Annotated[
+    LinearScalingConfig | NtkScalingConfig | YarnScalingConfig, one_of("the scaling of positions", SCALINGS)
+]
+
+
+class RopeConfig(Config):
+    """RoPE: queries and keys are rotated by their positions (Su et al. 2021)."""
+
+    kind: Literal["rope"] = "rope"
+    base: Annotated[float, Field(gt=1.0, strict=True)] = 10_000.0
+    """The larger it is, the slower the slowest pair of numbers turns."""
+    scaling: ScalingConfig | None = None
+    """How a model is brought to sequences longer than those it was trained on: a table whose kind is linear, ntk or
+    yarn."""
+
+
+class T5Config(Config):
+    """T5's bias: learned for each head and bucket of distances, shared by a stack's layers (Raffel et al. 2020)."""
+
+    kind: Literal["t5"] = "t5"
+    buckets: Size = 32
+    """How many biases each head has."""
+    max_distance: Size = 128
+    """From here on all distances share a bucket."""
+
+    def check(self) -> None:
+        """Raise an `InputError` where fields do not fit together."""
+        check_t5_buckets(self.buckets, self.max_distance)
+
+
+class ShawConfig(Config):
+    """Shaw's relative positions: a learned key and value for each distance (Shaw et al. 2018)."""
+
+    kind: Literal["shaw"] = "shaw"
+    max_distance: Size = 16
+    """Longer distances are clipped to it."""
+
+
+RelativeConfig = AlibiConfig | RopeConfig | T5Config | ShawConfig
+RELATIVE: dict[str, type[Config]] = {"alibi": AlibiConfig, "rope": RopeConfig, "t5": T5Config, "shaw": ShawConfig}
 ABSOLUTE = ("sinusoidal", "learned", "none")
 PositionsConfig = Annotated[
     Literal["sinusoidal", "learned", "none"] | RelativeConfig, one_of("positions", RELATIVE, ABSOLUTE)
 ]
+
+
+def position_kind(positions: str | RelativeConfig) -> str:
+    """Return the name of a kind of positions.
+
+    >>> position_kind("learned"), position_kind(AlibiConfig())
+    ('learned', 'alibi')
+    """
+    return positions if isinstance(positions, str) else positions.kind
 
 
 class WindowConfig(Config):
@@ -63,8 +151,59 @@ class WindowConfig(Config):
 PATTERNS: dict[str, type[Config]] = {"window": WindowConfig}
 PatternConfig = Annotated[WindowConfig, one_of("the pattern", PATTERNS)]
 
-KINDS: dict[str, type[Config]] = {}
-KindConfig = Annotated[Literal["softmax"], one_of("the kind of attention", KINDS, ("softmax",))]
+
+class LinearConfig(Config):
+    """Linear attention: features of queries and keys in place of the softmax (Katharopoulos et al. 2020)."""
+
+    kind: Literal["linear"] = "linear"
+    feature_map: FeatureMap = "elu"
+    """elu(x) + 1, relu(x) + 0.001, or the softmax over the features of a head, of x and of -x."""
+    gating: Gating = "none"
+    """How the past fades, in a decoder: a decay for each head (retention), or gates for each feature (gla)."""
+
+
+class PerformerConfig(Config):
+    """Performer: softmax attention approximated by random features, FAVOR+ (Choromanski et al. 2021)."""
+
+    kind: Literal["performer"] = "performer"
+    features: Size = 128
+    """How many random features a layer has; the error falls with their root."""
+    seed: Count = 0
+    """What the features of all layers are drawn from."""
+
+
+class LinformerConfig(Config):
+    """Linformer: attention over learned mixtures of positions, in an encoder (Wang et al. 2020)."""
+
+    kind: Literal["linformer"] = "linformer"
+    width: Size = 128
+    """How many mixtures there are."""
+    max_length: Size = 1024
+    """The longest sequence."""
+
+
+class NystromConfig(Config):
+    """Nyströmformer: softmax attention approximated by way of landmarks, in an encoder (Xiong et al. 2021)."""
+
+    kind: Literal["nystrom"] = "nystrom"
+    landmarks: Size = 64
+    """How many means of positions there are."""
+    iterations: Size = 6
+    """How often the pseudo-inverse is improved."""
+    convolution: Count = 0
+    """Over how many positions, an odd number, a depthwise convolution of the values runs; 0 for none."""
+
+
+KINDS: dict[str, type[Config]] = {
+    "linear": LinearConfig,
+    "performer": PerformerConfig,
+    "linformer": LinformerConfig,
+    "nystrom": NystromConfig,
+}
+KindConfig = Annotated[
+    Literal["softmax"] | LinearConfig | PerformerConfig | LinformerConfig | NystromConfig,
+    one_of("the kind of attention", KINDS, ("softmax",)),
+]
 
 
 class RoleConfig(Config):

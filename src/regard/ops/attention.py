@@ -17,58 +17,43 @@ from regard.ops.masks import Causal, Mask, as_mask, broadcast_to_scores, fitted_
 
 
 def reference_attention(
-    query_BHTK: Tensor,
-    key_BGSK: Tensor,
-    value_BGSV: Tensor,
-    mask: Mask | None = None,
-    bias: Tensor | None = None,
-    *,
-    scale: float,
-    dropout: float = 0.0,
+    query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, M: Mask | Tensor | None, scale: float, dropout: float
 ) -> tuple[Tensor, Tensor]:
     """Attention step by step; returns the output BHTV and the weights BHTS, as they are before dropout."""
     scores_BHTS = attention_scores(query_BHTK, key_BGSK, scale)
-    T, S = scores_BHTS.shape[2:]
-    allowed = None if mask is None else mask.dense(T, S, query_BHTK.device)
-    if bias is not None:
-        bias = centered_bias(bias, allowed, scores_BHTS.dtype)
-        scores_BHTS, allowed = scores_BHTS + bias, bias != -torch.inf
-    weights_BHTS = masked_softmax(scores_BHTS, allowed).to(query_BHTK.dtype)
+    weights_BHTS = masked_softmax(scores_BHTS, M).to(query_BHTK.dtype)
     output_BHTV = apply_dropout(weights_BHTS, dropout) @ repeat_heads(value_BGSV, query_BHTK.size(1))
     return output_BHTV, weights_BHTS
 
 
 def attention_scores(query_BHTK: Tensor, key_BGSK: Tensor, scale: float) -> Tensor:
-    """Compare every query with every key: QKᵀ · scale, of shape BHTS.
-
-    With fewer key heads than query heads (G < H), each key head serves H/G neighboring query heads. Scores are float32
-    at least: half precision could not hold them.
-    """
+    """Compare every query with every key: QKᵀ · scale, of shape BHTS, in float32 at least: half would overflow."""
     key_BHSK = repeat_heads(key_BGSK, query_BHTK.size(1))
     precision = torch.promote_types(query_BHTK.dtype, torch.float32)
     return (query_BHTK.to(precision) * scale) @ key_BHSK.to(precision).mT
 
 
-def masked_softmax(scores_BHTS: Tensor, allowed: Tensor | None = None) -> Tensor:
-    """Softmax over the keys that a query may attend to.
+def masked_softmax(scores_BHTS: Tensor, M: Mask | Tensor | None = None) -> Tensor:
+    """Softmax over the keys that a query may attend to, by a mask or an additive M, which is -∞ elsewhere.
 
     A query that may attend to nothing gets weights of zero, and gradients of zero, where the plain softmax is 0/0.
     """
-    if allowed is not None:
-        scores_BHTS = scores_BHTS.masked_fill(~allowed, -torch.inf)
-    if scores_BHTS.size(-1) == 0:
+    _, _, T, S = scores_BHTS.shape
+    if isinstance(M, Mask):
+        scores_BHTS = scores_BHTS.masked_fill(~M.dense(T, S, scores_BHTS.device), -torch.inf)
+    elif M is not None:
+        scores_BHTS = (scores_BHTS + M).masked_fill(M.isneginf(), -torch.inf)
+    if S == 0:
         return scores_BHTS
     nothing_BHT1 = scores_BHTS.detach().amax(-1, keepdim=True) == -torch.inf
     return scores_BHTS.masked_fill(nothing_BHT1, 0.0).softmax(-1).masked_fill(nothing_BHT1, 0.0)
 
 
 def centered_bias(bias: Tensor, allowed: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Return M less its largest value for each query, -∞ where the query may not attend, in the scores' type.
+    """Return M: the bias less its largest value for each query, -∞ where the query may not attend.
 
-    A softmax does not change when a row is shifted: a row of one finite value, -1e9 or the least of its type, is no
-    bias at all. Added to the scores as it is, it would swallow them, and the log-sum-exp that fused kernels keep for
-    the backward pass. The shift is made before the bias is brought to the scores' type, over the keys that the mask
-    leaves, so the largest is 0 and no row becomes -∞ by overflow.
+    A softmax does not change when a row is shifted, but a finite row of -1e9 would swallow the scores that it is added
+    to. The shift comes before the rounding to the scores' type, so that no row becomes -∞ by overflow.
     """
     bias = bias.to(torch.promote_types(bias.dtype, torch.float32))
     if allowed is not None:
@@ -80,75 +65,48 @@ def centered_bias(bias: Tensor, allowed: Tensor | None, dtype: torch.dtype) -> T
 
 
 def repeat_heads(x_BGSK: Tensor, H: int) -> Tensor:
-    """Repeat each key or value head for the query heads that share it: BGSK to BHSK."""
+    """Repeat each key or value head for the neighboring query heads that share it: BGSK to BHSK."""
     G = x_BGSK.size(1)
     return x_BGSK if G == H else x_BGSK.repeat_interleave(H // G, dim=1)
 
 
 def fused_attention(
-    query_BHTK: Tensor,
-    key_BGSK: Tensor,
-    value_BGSV: Tensor,
-    mask: Mask | None = None,
-    bias: Tensor | None = None,
-    *,
-    scale: float,
-    dropout: float = 0.0,
+    query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, M: Mask | Tensor | None, scale: float, dropout: float
 ) -> Tensor:
     """The same by torch's fused kernel, which never holds the scores in memory; returns the output BHTV."""
+    (_, H, T, K), (_, G, S, V) = query_BHTK.shape, value_BGSV.shape
     if query_BHTK.numel() == 0 or value_BGSV.numel() == 0:  # the kernels divide by their sizes
-        return reference_attention(query_BHTK, key_BGSK, value_BGSV, mask, bias, scale=scale)[0]
+        return reference_attention(query_BHTK, key_BGSK, value_BGSV, M, scale, 0.0)[0]
     if scale <= 0.0:  # the causal kernels multiply the -∞ of what is masked by the scale
         query_BHTK, scale = query_BHTK * scale, 1.0
-    T, S, V = query_BHTK.size(2), value_BGSV.size(2), value_BGSV.size(3)
-    causal, allowed = kernel_mask(mask, T, S, query_BHTK.device)
-    query_BHTK, key_BGSK, value_BGSV = _of_one_width(query_BHTK, key_BGSK, value_BGSV)
+    if K != V:  # the kernels want one width; zeros widen the narrower without changing any product
+        widened = (F.pad(x, (0, max(K, V) - x.size(3))) for x in (query_BHTK, key_BGSK, value_BGSV))
+        query_BHTK, key_BGSK, value_BGSV = widened
     on_cpu = query_BHTK.device.type == "cpu"
-    if causal and allowed is not None and bias is None and dropout == 0.0 and on_cpu:
-        return _causal_and_masked_on_cpu(query_BHTK, key_BGSK, value_BGSV, allowed, scale)[..., :V]
-    if causal and (allowed is not None or bias is not None):
-        square = Causal().dense(T, S, query_BHTK.device)
-        causal, allowed = False, square if allowed is None else square & allowed
-    combined, nothing = allowed, None
-    if bias is not None:
-        # The CPU kernel adds float32 to the scores of half precision; other devices' kernels want the query's type.
-        wide = torch.promote_types(query_BHTK.dtype, torch.float32)
-        combined = centered_bias(bias, allowed, wide if on_cpu else query_BHTK.dtype)
-    if combined is not None and not on_cpu:
-        combined, nothing = open_empty_rows(combined)
+    causal, allowed = (False, M) if isinstance(M, Tensor) else kernel_mask(M, T, S, query_BHTK.device)
+    if isinstance(M, Mask) and causal and allowed is not None:
+        if on_cpu and dropout == 0.0:
+            return _causal_and_masked_on_cpu(query_BHTK, key_BGSK, value_BGSV, allowed, scale)[..., :V]
+        causal, allowed = False, M.dense(T, S, query_BHTK.device)
+    nothing = None
+    if allowed is not None and not on_cpu:
+        allowed, nothing = open_empty_rows(allowed, query_BHTK.dtype)
     output_BHTV = F.scaled_dot_product_attention(
-        query_BHTK,
-        key_BGSK,
-        value_BGSV,
-        attn_mask=combined,
-        dropout_p=dropout,
-        is_causal=causal,
-        scale=scale,
-        enable_gqa=query_BHTK.size(1) != key_BGSK.size(1),
+        query_BHTK, key_BGSK, value_BGSV, allowed, dropout, causal, scale=scale, enable_gqa=H != G
     )[..., :V]
     return output_BHTV if nothing is None else output_BHTV.masked_fill(nothing, 0.0)
 
 
-def open_empty_rows(combined: Tensor) -> tuple[Tensor, Tensor]:
+def open_empty_rows(allowed: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Open the rows of queries that may attend to nothing; also return which they are, to zero their output.
 
-    The CPU kernels give such a query zeros by themselves; other devices' kernels do not promise to.
+    Unlike the CPU's, other devices' kernels promise no zeros there, and want an additive mask in the query's type.
     """
-    if combined.dtype == torch.bool:
-        nothing = ~combined.any(-1, keepdim=True)
-        return combined | nothing, nothing
-    nothing = (combined == -torch.inf).all(-1, keepdim=True)
-    return combined.masked_fill(nothing, 0.0), nothing
-
-
-def _of_one_width(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    # The kernel wants keys and values of one width. Zeros widen the narrower without changing any product.
-    K, V = key_BGSK.size(3), value_BGSV.size(3)
-    if K < V:
-        return F.pad(query_BHTK, (0, V - K)), F.pad(key_BGSK, (0, V - K)), value_BGSV
-    if V < K:
-        return query_BHTK, key_BGSK, F.pad(value_BGSV, (0, K - V))
-    return query_BHTK, key_BGSK, value_BGSV
+    if allowed.dtype == torch.bool:
+        nothing = ~allowed.any(-1, keepdim=True)
+        return allowed | nothing, nothing
+    nothing = allowed.isneginf().all(-1, keepdim=True)
+    return allowed.masked_fill(nothing, 0.0).to(dtype), nothing
 
 
 def _causal_and_masked_on_cpu(
@@ -156,20 +114,10 @@ def _causal_and_masked_on_cpu(
 ) -> Tensor:
     # torch's public function takes a causal flag or a mask, not both, and would have us write out B matrices T×S.
     # The kernel underneath takes both.
-    H = query_BHTK.size(1)
-    additive = torch.zeros(allowed.shape, dtype=query_BHTK.dtype, device=query_BHTK.device).masked_fill_(
-        ~allowed, -torch.inf
-    )
-    output: Tensor
-    output, _ = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query_BHTK.contiguous(),
-        repeat_heads(key_BGSK, H).contiguous(),
-        repeat_heads(value_BGSV, H).contiguous(),
-        0.0,
-        True,
-        attn_mask=additive,
-        scale=scale,
-    )
+    inputs = (query_BHTK, *(repeat_heads(x, query_BHTK.size(1)) for x in (key_BGSK, value_BGSV)))
+    additive = query_BHTK.new_zeros(allowed.shape).masked_fill_(~allowed, -torch.inf)
+    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    output: Tensor = kernel(*(x.contiguous() for x in inputs), 0.0, True, attn_mask=additive, scale=scale)[0]
     return output
 
 
@@ -231,27 +179,32 @@ def attention(
     checked_rate(dropout)
     if scale is not None and not math.isfinite(scale):
         raise InputError(f"scale is {scale}; scores are multiplied by it, so it must be finite")
-    rank = query.dim()
     scale = max(query.size(-1), 1) ** -0.5 if scale is None else scale
-    query_BHTK, key_BGSK, value_BGSV = _with_heads(query, rank), _with_heads(key, rank), _with_heads(value, rank)
+    rank, device = query.dim(), query.device
+    with_heads = (x if rank == 4 else x[None, None] if rank == 2 else x[:, None] for x in (query, key, value))
+    query_BHTK, key_BGSK, value_BGSV = with_heads
     BHTS = (*query_BHTK.shape[:3], key_BGSK.size(2))
-    described = None if mask is None else fitted_mask(as_mask(mask), BHTS, rank, query.device)
+    M: Any = None if mask is None else fitted_mask(as_mask(mask), BHTS, rank, device)
     if causal:
-        described = Causal() if described is None else described & Causal()
+        M = Causal() if M is None else M & Causal()
     if bias is not None:
-        bias = _checked_bias(bias, BHTS, rank, query.device)
+        if not bias.is_floating_point():
+            raise InputError(f"a bias is added to the scores, got {bias.dtype}; pass a boolean mask as mask=")
+        bias = broadcast_to_scores(bias, "bias", BHTS, rank, device)
+        allowed = None if M is None else M.dense(*BHTS[2:], device)
+        M = centered_bias(bias, allowed, torch.promote_types(query.dtype, torch.float32))
 
     # On the CPU the fused kernel knows no dropout: torch would take its own unfused path, with the slower dropout.
-    if return_weights or (dropout > 0.0 and query.device.type == "cpu") or _is_transformed():
-        output_BHTV, weights_BHTS = reference_attention(
-            query_BHTK, key_BGSK, value_BGSV, described, bias, scale=scale, dropout=dropout
-        )
+    # And the fused kernels have no rules for what `torch.func` and forward-mode AD do.
+    transformed = torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+    if return_weights or (dropout > 0.0 and device.type == "cpu") or transformed:
+        output_BHTV, weights_BHTS = reference_attention(query_BHTK, key_BGSK, value_BGSV, M, scale, dropout)
         output = _without_heads(output_BHTV, rank)
         return (output, _without_heads(weights_BHTS, rank)) if return_weights else output
-    fused_BHTV = fused_attention(query_BHTK, key_BGSK, value_BGSV, described, bias, scale=scale, dropout=dropout)
-    if fused_BHTV.requires_grad and dropout == 0.0 and not torch.compiler.is_compiling():
-        fused_BHTV = _TwiceDifferentiable.apply(fused_BHTV, query_BHTK, key_BGSK, value_BGSV, bias, described, scale)  # type: ignore[no-untyped-call]
-    return _without_heads(fused_BHTV, rank)
+    output_BHTV = fused_attention(query_BHTK, key_BGSK, value_BGSV, M, scale, dropout)
+    if output_BHTV.requires_grad and dropout == 0.0 and not torch.compiler.is_compiling():
+        output_BHTV = _TwiceDifferentiable.apply(output_BHTV, query_BHTK, key_BGSK, value_BGSV, M, scale)  # type: ignore[no-untyped-call]
+    return _without_heads(output_BHTV, rank)
 
 
 class _TwiceDifferentiable(torch.autograd.Function):
@@ -262,42 +215,25 @@ class _TwiceDifferentiable(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        output_BHTV: Tensor,
-        query_BHTK: Tensor,
-        key_BGSK: Tensor,
-        value_BGSV: Tensor,
-        bias: Tensor | None,
-        mask: Mask | None,
-        scale: float,
-    ) -> Tensor:
-        ctx.save_for_backward(query_BHTK, key_BGSK, value_BGSV, bias)
-        ctx.mask, ctx.scale = mask, scale
+    def forward(ctx: Any, output_BHTV: Tensor, *inputs: Any) -> Tensor:
+        *tensors, M, ctx.scale = inputs
+        ctx.mask, bias = (None, M) if isinstance(M, Tensor) else (M, None)
+        ctx.save_for_backward(*tensors, bias)
         return output_BHTV.view_as(output_BHTV)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         (grad_BHTV,) = grad_outputs
         if not torch.is_grad_enabled():
-            return grad_BHTV, *(None,) * 6
+            return grad_BHTV, *(None,) * 5
         # Each as a tensor of its own: where one is computed from another, gradients would be counted twice.
         inputs: list[Any] = [None if x is None else x.view_as(x) for x in ctx.saved_tensors]
         query, key, value, bias = inputs
-        output_BHTV, _ = reference_attention(query, key, value, ctx.mask, bias, scale=ctx.scale)
+        output_BHTV, _ = reference_attention(query, key, value, ctx.mask if bias is None else bias, ctx.scale, 0.0)
         needed = ctx.needs_input_grad[1:5]
         wanted = [x for x, is_needed in zip(inputs, needed, strict=True) if is_needed]
         found = iter(torch.autograd.grad(output_BHTV, wanted, grad_BHTV.to(output_BHTV.dtype), create_graph=True))
-        return None, *(next(found) if is_needed else None for is_needed in needed), None, None
-
-
-def _is_transformed() -> bool:
-    """Whether `torch.func` or forward-mode AD transforms what is computed: the fused kernels have no rules for that."""
-    return bool(torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0)
-
-
-def _with_heads(x: Tensor, rank: int) -> Tensor:
-    return x if rank == 4 else x[None, None] if rank == 2 else x[:, None]
+        return None, *(next(found) if is_needed else None for is_needed in needed), None
 
 
 def _without_heads(x: Tensor, rank: int) -> Tensor:
@@ -316,20 +252,11 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
         problem = f"queries have {q[0]} rows and keys {k[0]}; they must have the same batch"
     elif len(q) == 4 and q[1] != k[1] and (k[1] == 0 or q[1] % k[1]):
         problem = f"{q[1]} query heads cannot share {k[1]} key and value heads evenly"
-    elif not query.dtype == key.dtype == value.dtype:
-        problem = f"query, key and value must be of one type, not {query.dtype}, {key.dtype} and {value.dtype}"
+    elif not (query.is_floating_point() and query.dtype == key.dtype == value.dtype):
+        types = f"{query.dtype}, {key.dtype} and {value.dtype}"
+        problem = f"query, key and value must be of one floating-point type, not {types}"
     elif not query.device == key.device == value.device:
         problem = f"query, key and value must be on one device, not {query.device}, {key.device} and {value.device}"
-    elif not query.is_floating_point():
-        problem = f"attention is computed on floating-point tensors, not {query.dtype}"
     else:
         return
     raise InputError(f"{problem}; got query {tuple(q)}, key {tuple(k)}, value {tuple(v)}")
-
-
-def _checked_bias(bias: Tensor, BHTS: tuple[int, ...], rank: int, device: torch.device) -> Tensor:
-    if not bias.is_floating_point():
-        raise InputError(
-            f"a bias is added to the scores and must be floating-point, got {bias.dtype}; pass a boolean mask as mask="
-        )
-    return broadcast_to_scores(bias, "bias", BHTS, rank, device)

@@ -1,5 +1,6 @@
 """The losses of the training recipe: label smoothing (Vaswani et al. 2017, §5.4) and R-Drop."""
 
+from functools import partial
 from typing import Literal
 
 import torch
@@ -7,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import InputError
+from regard.ops.dropout import checked_rate
 
 
 def label_smoothed_cross_entropy(
@@ -26,24 +28,18 @@ def label_smoothed_cross_entropy(
     Logits are (…, W) and targets (…). The mean is taken over real tokens; where there are none it is 0.
     """
     if logits.shape[:-1] != targets.shape:
-        raise InputError(
-            f"logits of shape {tuple(logits.shape)} need targets of shape {tuple(logits.shape[:-1])}, "
-            f"got {tuple(targets.shape)}"
-        )
+        raise InputError(f"targets of shape {tuple(targets.shape)} do not fit logits of shape {tuple(logits.shape)}")
     if targets.is_floating_point() or targets.dtype == torch.bool:
         raise InputError(f"targets are token numbers and must be integers, got {targets.dtype}")
-    check_smoothing(smoothing)
+    checked_rate(smoothing, "label smoothing")
     if reduction not in ("mean", "sum", "none"):
         raise InputError(f"reduction is {reduction!r}; it is one of mean, sum, none")
     W = logits.size(-1)
     flat = targets.flatten().long()
+    ignored = -(2**63) if pad_id is None else pad_id  # torch's own -100 may be a mistake in the targets
     try:
         losses = F.cross_entropy(
-            logits.reshape(-1, W),
-            flat,
-            ignore_index=_NO_LABEL if pad_id is None else pad_id,
-            label_smoothing=smoothing,
-            reduction="none",
+            logits.reshape(-1, W), flat, ignore_index=ignored, label_smoothing=smoothing, reduction="none"
         )
     except IndexError:
         check_labels(flat if pad_id is None else flat[flat != pad_id], W)
@@ -56,10 +52,6 @@ def label_smoothed_cross_entropy(
     return total / (max(flat.numel(), 1) if pad_id is None else (flat != pad_id).sum().clamp(min=1))
 
 
-_NO_LABEL = -(2**63)
-"""No token has this number; torch's own -100 could be a mistake in the targets, and would be left out silently."""
-
-
 def check_labels(labels_R: Tensor, W: int) -> None:
     """Raise an `InputError` for labels outside the vocabulary; only on the CPU, where looking at them costs no wait."""
     if labels_R.device.type != "cpu":
@@ -67,12 +59,6 @@ def check_labels(labels_R: Tensor, W: int) -> None:
     wrong = (labels_R < 0) | (labels_R >= W)
     if wrong.any():
         raise InputError(f"target {int(labels_R[wrong][0])} is outside the vocabulary of {W}")
-
-
-def check_smoothing(smoothing: float) -> None:
-    """Raise an `InputError` unless ε is at least 0 and less than 1."""
-    if not 0.0 <= smoothing < 1.0:
-        raise InputError(f"label smoothing is {smoothing}; it must be at least 0 and less than 1")
 
 
 def r_drop_loss(first: Tensor, second: Tensor, targets: Tensor, *, smoothing: float = 0.1, alpha: float) -> Tensor:
@@ -91,11 +77,8 @@ def r_drop_loss(first: Tensor, second: Tensor, targets: Tensor, *, smoothing: fl
         raise InputError(f"passes of shapes {tuple(first.shape)} and {tuple(second.shape)} have other rows")
     if not alpha >= 0.0:
         raise InputError(f"alpha is {alpha}; it must be at least 0")
-    losses = [
-        label_smoothed_cross_entropy(logits, targets, smoothing=smoothing, reduction="sum")
-        for logits in (first, second)
-    ]
+    cross_entropy = partial(label_smoothed_cross_entropy, targets=targets, smoothing=smoothing, reduction="sum")
     wide = torch.promote_types(first.dtype, torch.float32)
     first_log, second_log = first.to(wide).log_softmax(-1), second.to(wide).log_softmax(-1)
     divergence = ((first_log.exp() - second_log.exp()) * (first_log - second_log)).sum()
-    return (losses[0] + losses[1]) / 2 + alpha / 4 * divergence
+    return (cross_entropy(first) + cross_entropy(second)) / 2 + alpha / 4 * divergence

@@ -8,7 +8,7 @@ path hands it to its kernel as it is.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -43,11 +43,6 @@ def padding_mask(tokens: Tensor, pad_id: int) -> Tensor:
     return keep[None, :] if tokens.dim() == 1 else keep[:, None, None, :]
 
 
-def bidirectional_mask(T: int, S: int | None = None, *, device: torch.device | None = None) -> Tensor:
-    """Mask in which every query attends to every key, of shape (T, S)."""
-    return torch.ones(T, T if S is None else S, dtype=torch.bool, device=device)
-
-
 class Mask(ABC):
     """A mask described rather than written out."""
 
@@ -55,8 +50,15 @@ class Mask(ABC):
     def dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
         """Write the mask out as a boolean tensor that broadcasts to `BHTS`, no larger than it has to be."""
 
-    def check(self, BHTS: tuple[int, ...], device: torch.device) -> None:  # noqa: B027 (most fit anything)
-        """Raise an `InputError` unless the mask fits scores of this shape on this device."""
+    def check(self, BHTS: tuple[int, ...], device: torch.device) -> None:
+        """Raise an `InputError` unless the mask fits scores of this shape: its tensors count positions, one a row."""
+        name = type(self).__name__
+        for counts in (value for value in vars(self).values() if isinstance(value, Tensor)):
+            if tuple(counts.shape) != BHTS[:1]:
+                raise InputError(f"{name} has a row count of shape {tuple(counts.shape)}; the batch has {BHTS[0]} rows")
+            if counts.is_floating_point() or counts.dtype == torch.bool:
+                raise InputError(f"{name} counts positions, and was given {counts.dtype}")
+            _check_place(counts, name, device)
 
     def __and__(self, other: Mask | Tensor) -> Mask:
         return Both(self, as_mask(other))
@@ -70,11 +72,7 @@ class Mask(ABC):
 
 @dataclass(frozen=True)
 class Causal(Mask):
-    """Query t sees the keys s ≤ t + offset.
-
-    Without an offset the last query sees the last key. With one, each row of the batch stands at a position of its
-    own: the number of keys that came before its first query.
-    """
+    """Query t sees the keys s ≤ t + offset, the number of keys before each row's first query, S - T unless given."""
 
     offset_B: Tensor | None = None
 
@@ -82,14 +80,8 @@ class Causal(Mask):
         """Return (T, S), or (B, 1, T, S) where rows stand at different positions."""
         if self.offset_B is None:
             return torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T)
-        t_T1 = torch.arange(T, device=device)[:, None]
-        s_S = torch.arange(S, device=device)
+        t_T1, s_S = torch.arange(T, device=device)[:, None], torch.arange(S, device=device)
         return s_S <= t_T1 + self.offset_B[:, None, None, None]
-
-    def check(self, BHTS: tuple[int, ...], device: torch.device) -> None:
-        """Raise an `InputError` unless there is an offset for each row, if there is any."""
-        if self.offset_B is not None:
-            _check_counts(self.offset_B, "Causal", BHTS, device)
 
 
 @dataclass(frozen=True)
@@ -101,10 +93,6 @@ class KeyLengths(Mask):
     def dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
         """Return (B, 1, 1, S): the same for all heads and queries, so none of them pays for it."""
         return torch.arange(S, device=device) < self.lengths_B[:, None, None, None]
-
-    def check(self, BHTS: tuple[int, ...], device: torch.device) -> None:
-        """Raise an `InputError` unless there is a length for each row."""
-        _check_counts(self.lengths_B, "KeyLengths", BHTS, device)
 
 
 @dataclass(frozen=True)
@@ -145,40 +133,21 @@ def as_mask(mask: Mask | Tensor) -> Mask:
         return mask
     if not isinstance(mask, Tensor):
         raise InputError(f"a mask must be a boolean tensor (True = may attend), got {type(mask).__name__}")
-    if mask.is_floating_point():
-        raise InputError(
-            f"a mask must be boolean (True = may attend), got {mask.dtype}; pass an additive mask (0 or -inf) as bias="
-        )
     if mask.dtype != torch.bool:
-        raise InputError(
-            f"a mask must be boolean (True = may attend), got {mask.dtype}; "
-            "pass mask.bool() if non-zero means that a query may attend"
-        )
+        additive = "pass an additive mask (0 or -inf) as bias="
+        advice = additive if mask.is_floating_point() else "pass mask.bool() if non-zero means that a query may attend"
+        raise InputError(f"a mask must be boolean (True = may attend), got {mask.dtype}; {advice}")
     return Given(mask)
 
 
 def fitted_mask(mask: Mask, BHTS: tuple[int, ...], rank: int, device: torch.device) -> Mask:
     """Check that every part of a mask fits the scores and is on their device; nothing is made dense."""
     if isinstance(mask, Pair):
-        first, second = (fitted_mask(part, BHTS, rank, device) for part in (mask.first, mask.second))
-        return replace(mask, first=first, second=second)
+        return type(mask)(*(fitted_mask(part, BHTS, rank, device) for part in (mask.first, mask.second)))
     if isinstance(mask, Given):
         return Given(broadcast_to_scores(mask.allowed, "mask", BHTS, rank, device))
     mask.check(BHTS, device)
     return mask
-
-
-def _check_counts(counts_B: Tensor, name: str, BHTS: tuple[int, ...], device: torch.device) -> None:
-    if tuple(counts_B.shape) != BHTS[:1]:
-        raise InputError(f"{name} has a row count of shape {tuple(counts_B.shape)}; the batch has {BHTS[0]} rows")
-    _check_place(counts_B, name, device)
-    if counts_B.is_floating_point() or counts_B.dtype == torch.bool:
-        raise InputError(f"{name} counts positions, and was given {counts_B.dtype}")
-
-
-def _check_place(x: Tensor, name: str, device: torch.device) -> None:
-    if x.device != device:
-        raise InputError(f"{name} is on {x.device}, and the query on {device}; they must be on one device")
 
 
 def broadcast_to_scores(x: Tensor, name: str, BHTS: tuple[int, ...], rank: int, device: torch.device) -> Tensor:
@@ -188,25 +157,24 @@ def broadcast_to_scores(x: Tensor, name: str, BHTS: tuple[int, ...], rank: int, 
     """
     x4 = x[:, None] if x.dim() == rank == 3 else x.reshape((1,) * (4 - x.dim()) + tuple(x.shape))
     if x4.dim() != 4 or any(have not in (1, want) for have, want in zip(x4.shape, BHTS, strict=True)):
-        B, H, T, S = BHTS
-        scores = {2: (T, S), 3: (B, T, S), 4: (B, H, T, S)}[rank]
+        scores = BHTS if rank == 4 else (BHTS[0], *BHTS[2:])[3 - rank :]
         raise InputError(f"{name} of shape {tuple(x.shape)} does not broadcast to the scores' shape {scores}")
     _check_place(x, name, device)
     return x4
 
 
+def _check_place(x: Tensor, name: str, device: torch.device) -> None:
+    if x.device != device:
+        raise InputError(f"{name} is on {x.device}, and the query on {device}; they must be on one device")
+
+
 def kernel_mask(mask: Mask | None, T: int, S: int, device: torch.device) -> tuple[bool, Tensor | None]:
     """Split a mask into what a fused kernel takes: whether it is causal, and a tensor for the rest."""
-    if mask is None:
-        return False, None
     if isinstance(mask, Both):
         first_causal, first = kernel_mask(mask.first, T, S, device)
         second_causal, second = kernel_mask(mask.second, T, S, device)
         rest = first if second is None else second if first is None else first & second
         return first_causal or second_causal, rest
-    if isinstance(mask, Causal) and mask.offset_B is None:
-        if T == S:
-            return True, None
-        if T == 1 and S > 0:
-            return False, None  # the newest position of a cached decoder sees everything before it
-    return False, mask.dense(T, S, device)
+    if isinstance(mask, Causal) and mask.offset_B is None and (T == S or (T == 1 and S > 0)):
+        return T == S, None  # one query, the newest position of a cached decoder, sees everything before it
+    return False, None if mask is None else mask.dense(T, S, device)

@@ -1,4 +1,6 @@
-"""Normalisation over the features of each position."""
+"""Normalization over the features of each position, and where it stands beside a residual connection."""
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -16,13 +18,12 @@ def layer_norm(x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = Non
     tensor([[-1.,  1.],
             [ 0.,  0.]])
     """
-    _check(eps)
-    if eps > 0.0:
+    if _checked(eps) > 0.0:
         return F.layer_norm(x, x.shape[-1:], gamma, beta, eps)
     # Asked of the values themselves: rounding in the mean can leave a constant row with a tiny variance.
     constant = (x == x[..., :1]).all(-1, keepdim=True)
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    return _scaled(wide - wide.mean(-1, keepdim=True), constant, gamma, beta).to(x.dtype)
+    return _scaled((wide - wide.mean(-1, keepdim=True)).masked_fill(constant, 0.0), gamma, beta).to(x.dtype)
 
 
 def rms_norm(x: Tensor, gamma: Tensor | None = None, *, eps: float = 1e-6) -> Tensor:
@@ -32,27 +33,35 @@ def rms_norm(x: Tensor, gamma: Tensor | None = None, *, eps: float = 1e-6) -> Te
     tensor([[ 1., -1.],
             [ 0.,  0.]])
     """
-    _check(eps)
-    if eps > 0.0:
+    if _checked(eps) > 0.0:
         return F.rms_norm(x, x.shape[-1:], gamma, eps)
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    return _scaled(wide, (x == 0).all(-1, keepdim=True), gamma, None).to(x.dtype)
+    return _scaled(x.to(torch.promote_types(x.dtype, torch.float32)), gamma).to(x.dtype)
 
 
-def _scaled(x: Tensor, degenerate: Tensor, gamma: Tensor | None, beta: Tensor | None) -> Tensor:
-    """Divide each row by its root mean square; give zeros, and pass back zeros, where there is nothing to divide."""
+def _scaled(x: Tensor, gamma: Tensor | None, beta: Tensor | None = None) -> Tensor:
+    """Divide each row by its root mean square; give zeros, and pass back zeros, where a row is zero."""
     # Without ε a row's size does not matter: brought to 1 first, its squares neither overflow nor vanish.
     size = x.detach().abs().amax(-1, keepdim=True)
-    degenerate = degenerate | (size == 0)
-    x = x / size.masked_fill(degenerate, 1.0)
+    zero = size == 0
+    x = x / size.masked_fill(zero, 1.0)
     # The root is taken of 1 where it would be of 0, before the result is replaced: 0 · ∞ in the gradient is NaN.
-    square = x.square().mean(-1, keepdim=True).masked_fill(degenerate, 1.0)
-    normalised = (x * square.rsqrt()).masked_fill(degenerate, 0.0)
-    if gamma is not None:
-        normalised = normalised * gamma
-    return normalised if beta is None else normalised + beta
+    square = x.square().mean(-1, keepdim=True).masked_fill(zero, 1.0)
+    normalized = (x * square.rsqrt()).masked_fill(zero, 0.0)
+    normalized = normalized if gamma is None else normalized * gamma
+    return normalized if beta is None else normalized + beta
 
 
-def _check(eps: float) -> None:
+def _checked(eps: float) -> float:
     if not eps >= 0.0:
         raise InputError(f"eps is {eps}; it is added under a root and must be at least 0")
+    return eps
+
+
+def pre_norm_residual(x: Tensor, sublayer: Callable[[Tensor], Tensor], norm: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return x + Sublayer(Norm(x)) (Xiong et al. 2020)."""
+    return x + sublayer(norm(x))
+
+
+def post_norm_residual(x: Tensor, sublayer: Callable[[Tensor], Tensor], norm: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return Norm(x + Sublayer(x)), as in the paper."""
+    return norm(x + sublayer(x))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import regard
 from regard.errors import InputError
-from regard.layers import KeyValueCache
+from regard.layers import AttentionParts, KeyValueCache, MultiHeadAttention, softmax_attention
 
 
 @given(
@@ -134,3 +134,14 @@ def test_changed_heads_give_the_same_output_with_and_without_weights() -> None:
     with torch.no_grad():
         layer.output.weight[:, 4:] = 0  # what is left comes from the first head
     torch.testing.assert_close(layer(x, return_weights=True)[0], layer.output.bias.expand(3, 5, 8))
+
+
+def test_soft_capped_attention_to_a_longer_source_is_computed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    layer = MultiHeadAttention(16, 4, parts=AttentionParts(softcap=2.0)).double()
+    x, memory = torch.randn(2, 5, 16, dtype=torch.float64), torch.randn(2, 23, 16, dtype=torch.float64)
+    whole = layer(x, memory)
+    monkeypatch.setattr(softmax_attention, "_DENSE", 0)
+    monkeypatch.setattr(softmax_attention, "_BLOCK", 4)
+    torch.testing.assert_close(layer(x, memory), whole)
+    torch.testing.assert_close(layer(x, cache=layer.start_source_cache(memory)), whole)

@@ -13,7 +13,7 @@ from torch import Tensor
 import regard
 from regard.errors import InputError
 from regard.ops import Causal, KeyLengths, Mask, fused_attention, reference_attention
-from regard.ops.attention import open_empty_rows
+from regard.ops.attention import centered_bias, open_empty_rows
 from regard.ops.masks import as_mask, fitted_mask
 from tests.reference import looped_attention
 
@@ -43,6 +43,15 @@ class Case:
         if not self.causal:
             return mask
         return Causal() if mask is None else mask & Causal()
+
+    @property
+    def M(self) -> Mask | Tensor | None:
+        """What is added to the scores, by both paths."""
+        if self.bias is None:
+            return self.described
+        described, wide = self.described, torch.promote_types(self.query.dtype, torch.float32)
+        allowed = None if described is None else described.dense(self.query.size(2), self.key.size(2))
+        return centered_bias(self.bias.reshape((1,) * (4 - self.bias.dim()) + self.bias.shape), allowed, wide)
 
     def reference(self) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
         """Output, weights and gradients in float64."""
@@ -123,12 +132,11 @@ def check_case(case: Case, dtype: torch.dtype) -> None:
     scale = case.query.size(-1) ** -0.5 if case.scale is None else case.scale
     options: dict[str, Any] = dict(causal=case.causal, bias=case.bias, scale=case.scale)
     with_weights, weights = regard.attention(*leaves, case.mask, **options, return_weights=True)
-    bias = None if case.bias is None else case.bias.reshape((1,) * (4 - case.bias.dim()) + case.bias.shape)
     for output in (
         regard.attention(*leaves, case.mask, **options),
         with_weights,
-        reference_attention(*leaves, case.described, bias, scale=scale)[0],
-        fused_attention(*leaves, case.described, bias, scale=scale),
+        reference_attention(*leaves, case.M, scale, 0.0)[0],
+        fused_attention(*leaves, case.M, scale, 0.0),
     ):
         check_close(output, expected, dtype)
         gradients = case.gradients(output, leaves)
@@ -217,11 +225,12 @@ def test_dropout_keeps_the_mean_and_leaves_the_returned_weights_whole() -> None:
 
 def test_rows_that_see_nothing_are_opened_and_named() -> None:
     allowed = torch.tensor([[True, False], [False, False]])
-    opened, nothing = open_empty_rows(allowed)
+    opened, nothing = open_empty_rows(allowed, torch.float32)
     assert opened.tolist() == [[True, False], [True, True]]
     assert nothing.tolist() == [[False], [True]]
     additive = torch.zeros(2, 2).masked_fill(~allowed, -math.inf)
-    opened, nothing = open_empty_rows(additive)
+    opened, nothing = open_empty_rows(additive, torch.bfloat16)
+    assert opened.dtype == torch.bfloat16
     assert opened.tolist() == [[0.0, -math.inf], [0.0, 0.0]]
     assert nothing.tolist() == [[False], [True]]
 

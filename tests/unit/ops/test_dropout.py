@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from regard.ops import byte_rate, dropout
+from regard.ops import applied_rate, dropout
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.9])
@@ -9,7 +9,7 @@ from regard.ops import byte_rate, dropout
 def test_the_rate_is_the_one_it_says_and_the_mean_stays(rate: float, size: int) -> None:
     x = torch.ones(size, requires_grad=True)
     y = dropout(x, rate)
-    applied = byte_rate(rate)
+    applied = applied_rate(rate)
     assert abs(applied - rate) <= 1 / 512
     assert abs((y == 0).double().mean().item() - applied) < 4 * (applied * (1 - applied) / size) ** 0.5
     kept = y[y != 0]

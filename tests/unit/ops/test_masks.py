@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 import regard
 from regard.errors import InputError
-from regard.ops import Causal, KeyLengths, bidirectional_mask
+from regard.ops import Causal, KeyLengths
 from regard.ops.masks import kernel_mask
 
 CPU = torch.device("cpu")
@@ -35,7 +35,6 @@ def test_masks_compose() -> None:
     tokens = torch.tensor([[7, 8, 0]])
     both = regard.causal_mask(3) & regard.padding_mask(tokens, 0)
     assert both[0, 0].tolist() == [[True, False, False], [True, True, False], [True, True, False]]
-    assert (bidirectional_mask(3) & both).equal(both)
 
 
 def test_descriptions_compose_like_the_tensors_they_describe() -> None:

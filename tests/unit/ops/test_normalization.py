@@ -2,9 +2,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from regard.errors import InputError
-from regard.ops import layer_norm, rms_norm
+from regard.ops import layer_norm, post_norm_residual, pre_norm_residual, rms_norm
 
 
 @given(st.integers(1, 9), st.sampled_from([0.0, 1e-12, 1e-5, 0.1]), st.integers(0, 1000))
@@ -60,3 +61,16 @@ def test_a_bad_epsilon_is_told() -> None:
     for norm in (layer_norm, rms_norm):
         with pytest.raises(InputError, match="eps is -1"):
             norm(torch.ones(2), eps=-1.0)
+
+
+def test_residuals_are_their_equations() -> None:
+    x = torch.randn(2, 3)
+
+    def double(y: Tensor) -> Tensor:
+        return 2 * y
+
+    def shift(y: Tensor) -> Tensor:
+        return y + 1
+
+    torch.testing.assert_close(pre_norm_residual(x, double, shift), x + 2 * (x + 1))
+    torch.testing.assert_close(post_norm_residual(x, double, shift), 3 * x + 1)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from regard.errors import InputError
-from regard.ops import byte_rate, dropout
+from regard.ops import applied_rate, dropout
 from regard.ops.rng import keyed_dropout, mixed
 
 
@@ -27,7 +27,7 @@ def test_keys_decide_what_is_dropped_from_a_row(rate: float, shape: tuple[int, .
 def test_keyed_rates_are_right_and_rows_independent(rate: float) -> None:
     with keyed_dropout(torch.arange(400)):
         dropped = (dropout(torch.ones(400, 4000), rate) == 0).double()
-    applied = byte_rate(rate) if rate > 0.01 else rate
+    applied = applied_rate(rate)
     assert abs(dropped.mean().item() - applied) < 5 * (applied * (1 - applied) / dropped.numel()) ** 0.5
     if rate > 0.01:
         assert (torch.corrcoef(dropped[:50]) - torch.eye(50)).abs().max() < 0.1

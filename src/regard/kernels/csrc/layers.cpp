@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <vector>
 
 #include "errors.hpp"
@@ -24,11 +25,17 @@ constexpr int64_t kMinRows = 20;  // for each thread; for fewer, waking one up c
 
 enum Activation : int32_t { kRelu, kGelu, kGeluTanh, kSilu };  // numbered as in `kernel_layers.py`
 
+// What a row attends to: where a position's key and value are, side by side.
+struct Key {
+  const float* place;
+  int64_t position;
+};
+
 // Buffers of one thread.
 struct Workspace {
   QuantizedRows quantized;
   std::vector<float> normed, wide, heads, added, scores;
-  std::vector<const float*> places;  // of the keys and values that a row attends to
+  std::vector<Key> keys;  // that a row attends to
 };
 
 REGARD_AVX2 void normalize(const Norm& norm, const float* x, int64_t D, float* y) {
@@ -62,19 +69,41 @@ void add_sublayer(const Norm& norm, bool pre_norm, const float* added, int64_t R
   if (!pre_norm) normalize_rows(norm, x, R, D, x);
 }
 
-// One row over the keys and values at `places`: softmax(qKᵀ/√d_k)V of each head, its heads side by side.
-REGARD_AVX2 void attend(const Heads& heads, const float* query, const std::vector<const float*>& places,
+// Whether a query attends to a key, by their positions.
+bool within_window(const Heads& heads, int64_t query, int64_t key) {
+  return !heads.windowed || std::abs(query - key) <= heads.window || key < heads.sinks;
+}
+
+// Rotary positions: each pair of a head's first and second half is turned by the angle of its frequency at this position.
+void rotate(const Heads& heads, int64_t position, int64_t count, float* x) {
+  if (!heads.rotations) return;
+  const int64_t half = heads.d_k / 2;
+  const float *cosines = heads.rotations + position * heads.d_k, *sines = cosines + half;
+  for (; count > 0; --count, x += heads.d_k)
+    for (int64_t i = 0; i < half; ++i) {
+      const float first = x[i], second = x[i + half];
+      x[i] = first * cosines[i] - second * sines[i];
+      x[i + half] = second * cosines[i] + first * sines[i];
+    }
+}
+
+// One row over keys and values: softmax(qKᵀ · scale + bias)V of each head, its heads side by side.
+REGARD_AVX2 void attend(const Heads& heads, const float* query, int64_t position, const std::vector<Key>& keys,
                         std::vector<float>& scores, float* out) {
-  const int64_t S = places.size(), wide = round_up(S, kLanes);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(heads.d_k));
+  const int64_t S = keys.size(), wide = round_up(S, kLanes);
   const int64_t shared = heads.count / heads.key_value_count;  // neighboring heads share keys and values
   float* weights = grown(scores, wide);
   for (int64_t head = 0; head < heads.count; ++head) {
     const int64_t key = head / shared * heads.d_k, value = heads.key_width() + head / shared * heads.d_v;
+    for (int64_t s = 0; s < S; ++s)
+      weights[s] = heads.scale * dot(query + head * heads.d_k, keys[s].place + key, heads.d_k);
+    if (heads.bias) {
+      const float* bias = heads.bias + head * (2 * heads.length - 1) + heads.length - 1 - position;
+      for (int64_t s = 0; s < S; ++s) weights[s] += bias[keys[s].position];
+    }
     float most = kMinusInfinity;
     bool finite = true;  // a maximum may forget NaN
     for (int64_t s = 0; s < S; ++s) {
-      weights[s] = scale * dot(query + head * heads.d_k, places[s] + key, heads.d_k);
       most = std::max(most, weights[s]);
       finite = finite && std::isfinite(weights[s]);
     }
@@ -83,7 +112,7 @@ REGARD_AVX2 void attend(const Heads& heads, const float* query, const std::vecto
     const float factor = finite ? 1.0f / sum : NAN;
     float* mixed = out + head * heads.d_v;
     std::fill(mixed, mixed + heads.d_v, 0.0f);
-    for (int64_t s = 0; s < S; ++s) add(mixed, places[s] + value, weights[s] * factor, heads.d_v);
+    for (int64_t s = 0; s < S; ++s) add(mixed, keys[s].place + value, weights[s] * factor, heads.d_v);
   }
 }
 
@@ -141,11 +170,20 @@ void encode(const Stack& stack, float* x, const int64_t* starts, int64_t first, 
     multiply(layer->query_key_value, in, R, 1, workspace.quantized, projected);
     float* mixed = grown(workspace.heads, R * layer->output.D);
     for (int64_t sentence = first; sentence < last; ++sentence) {
-      workspace.places.clear();
-      for (int64_t row = starts[sentence] - start; row < starts[sentence + 1] - start; ++row)
-        workspace.places.push_back(projected + row * X + heads.query_width());
-      for (int64_t row = starts[sentence] - start; row < starts[sentence + 1] - start; ++row)
-        attend(heads, projected + row * X, workspace.places, workspace.scores, mixed + row * layer->output.D);
+      const int64_t begin = starts[sentence] - start, length = starts[sentence + 1] - starts[sentence];
+      float* rows = projected + begin * X;
+      for (int64_t at = 0; at < length; ++at) {
+        rotate(heads, at, heads.count, rows + at * X);
+        rotate(heads, at, heads.key_value_count, rows + at * X + heads.query_width());
+      }
+      for (int64_t at = 0; at < length; ++at) {
+        if (at == 0 || heads.windowed) {
+          workspace.keys.clear();
+          for (int64_t key = 0; key < length; ++key)
+            if (within_window(heads, at, key)) workspace.keys.push_back({rows + key * X + heads.query_width(), key});
+        }
+        attend(heads, rows + at * X, at, workspace.keys, workspace.scores, mixed + (begin + at) * layer->output.D);
+      }
     }
     leave_attention(layer->output, layer->self_attention_norm, layer->pre_norm, mixed, R, D, workspace, x);
     feed_forward(*layer, R, D, workspace, x);
@@ -185,12 +223,16 @@ struct Step {
       const int64_t now = state.positions[sentence];
       for (int64_t n = 0; n < N; ++n) {
         const int64_t row = (sentence - first) * N + n;
-        std::copy_n(projected + row * X + heads.query_width(), width, past + (now * state.rows + n) * width);
+        float *query = projected + row * X, *key_value = query + heads.query_width();
+        rotate(heads, now, heads.count, query);
+        rotate(heads, now, heads.key_value_count, key_value);
+        std::copy_n(key_value, width, past + (now * state.rows + n) * width);
         const int32_t* ancestors = state.ancestors + (sentence * state.rows + n) * state.capacity;
-        workspace.places.clear();
-        for (int64_t t = 0; t < now; ++t) workspace.places.push_back(past + (t * state.rows + ancestors[t]) * width);
-        workspace.places.push_back(past + (now * state.rows + n) * width);
-        attend(heads, projected + row * X, workspace.places, workspace.scores, mixed + row * layer.output.D);
+        workspace.keys.clear();
+        for (int64_t t = 0; t < now; ++t)
+          if (within_window(heads, now, t)) workspace.keys.push_back({past + (t * state.rows + ancestors[t]) * width, t});
+        workspace.keys.push_back({past + (now * state.rows + n) * width, now});
+        attend(heads, query, now, workspace.keys, workspace.scores, mixed + row * layer.output.D);
       }
     }
     leave_attention(layer.output, layer.self_attention_norm, layer.pre_norm, mixed, R, stack.D, workspace, x);
@@ -206,15 +248,22 @@ struct Step {
     float* mixed = grown(workspace.heads, R * layer.source_output.D);
     for (int64_t sentence = first; sentence < last; ++sentence) {
       const float* source = state.source[index] + sentence * state.source_capacity * width;
-      workspace.places.clear();
-      for (int64_t s = 0; s < state.source_lengths[sentence]; ++s) workspace.places.push_back(source + s * width);
+      workspace.keys.clear();
+      for (int64_t s = 0; s < state.source_lengths[sentence]; ++s) workspace.keys.push_back({source + s * width, s});
       for (int64_t row = (sentence - first) * N; row < (sentence - first + 1) * N; ++row)
-        attend(heads, queries + row * heads.query_width(), workspace.places, workspace.scores,
+        attend(heads, queries + row * heads.query_width(), 0, workspace.keys, workspace.scores,
                mixed + row * layer.source_output.D);
     }
     leave_attention(layer.source_output, layer.cross_attention_norm, layer.pre_norm, mixed, R, stack.D, workspace, x);
   }
 };
+
+// Whether the tables of positions are long enough.
+void check_length(const Stack& stack, int64_t length) {
+  for (const Layer* layer = stack.layers; layer < stack.layers + stack.count; ++layer)
+    require(!(layer->heads.rotations || layer->heads.bias) || length <= layer->heads.length,
+            "a sequence beyond the tables of its positions");
+}
 
 void check(const Stack& stack) {
   for (const Layer* layer = stack.layers; layer < stack.layers + stack.count; ++layer) {
@@ -259,6 +308,7 @@ int regard_encode(const regard::Stack* stack, float* x, const int64_t* starts, i
   return guarded([&] {
     require(B >= 0, "no negative number of sentences can be encoded");
     check(*stack);
+    for (int64_t b = 0; b < B; ++b) check_length(*stack, starts[b + 1] - starts[b]);
     parallel_for(B, std::min(threads, starts[B] / kMinRows), encode_some);
   });
 }
@@ -276,8 +326,10 @@ int regard_step(const regard::Stack* stack, const regard::DecoderState* state, i
   return guarded([&] {
     require(B >= 0 && 0 <= N && N <= state->rows, "there are fewer rows of a sentence than are to be decoded");
     check(*stack);
-    for (int64_t b = 0; b < B; ++b)
+    for (int64_t b = 0; b < B; ++b) {
       require(0 <= state->positions[b] && state->positions[b] < state->capacity, "a position beyond the capacity of the cache");
+      check_length(*stack, state->positions[b] + 1);
+    }
     parallel_for(B, std::min(threads, B * N / kMinRows), step_some);
   });
 }

@@ -34,7 +34,8 @@ std::string layout_of_all() {
   STRUCT(MatrixView, FIELD(data), FIELD(row_stride), FIELD(column_stride))
   STRUCT(LinearPointers, FIELD(packed), FIELD(scales), FIELD(sums), FIELD(bias), FIELD(X), FIELD(D))
   STRUCT(Norm, FIELD(weight), FIELD(bias), FIELD(eps), FIELD(centered))
-  STRUCT(Heads, FIELD(count), FIELD(key_value_count), FIELD(d_k), FIELD(d_v))
+  STRUCT(Heads, FIELD(count), FIELD(key_value_count), FIELD(d_k), FIELD(d_v), FIELD(scale), FIELD(windowed), FIELD(window),
+         FIELD(sinks), FIELD(rotations), FIELD(bias), FIELD(length))
   STRUCT(Layer, FIELD(heads), FIELD(source_heads), FIELD(self_attention_norm), FIELD(cross_attention_norm),
          FIELD(feed_forward_norm), FIELD(query_key_value), FIELD(output), FIELD(source_query), FIELD(source_output),
          FIELD(expand), FIELD(contract), FIELD(pre_norm), FIELD(cross_attention), FIELD(activation), FIELD(gated))

@@ -33,6 +33,12 @@ struct Norm {
 
 struct Heads {
   int64_t count, key_value_count, d_k, d_v;
+  float scale;
+  int32_t windowed;        // whether only some keys are attended to: those up to `window` positions away, and the first `sinks`
+  int64_t window, sinks;
+  const float* rotations;  // or null: for each position the cosines, then the sines, by which its queries and keys are rotated
+  const float* bias;       // or null: for each head, by key position - query position + length - 1, what is added to its score
+  int64_t length;          // positions that these tables are for
 
   int64_t query_width() const { return count * d_k; }
   int64_t key_width() const { return key_value_count * d_k; }

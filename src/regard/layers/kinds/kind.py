@@ -20,6 +20,8 @@ class AttentionKind(nn.Module):
 
     undefined_in: ClassVar[dict[Role, str]] = {}
     """The roles that the kind has no standard form for, each with the reason in a few words."""
+    takes_rotation: ClassVar[bool] = False
+    """Whether queries and keys may be rotated by their positions (RoPE)."""
 
     @abstractmethod
     def forward(

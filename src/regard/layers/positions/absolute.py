@@ -1,6 +1,6 @@
 """Positions added to the embeddings: computed or learned."""
 
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +8,13 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.ops import sinusoidal_positions
 from regard.ops.positions import SinusoidLayout
+
+
+class TokenPositions(NamedTuple):
+    """The positions of tokens, (T) where all rows agree, else (B, T), all of them below `end`."""
+
+    positions: Tensor
+    end: int
 
 
 class SinusoidalPositions(nn.Module):

@@ -37,4 +37,4 @@ class ALiBi(RelativePositions):
         dtype = torch.promote_types(query_BHTK.dtype, torch.float32)
         slopes_H11 = alibi_slopes(self.num_heads).to(query_BHTK.device, dtype)[:, None, None]
         distance = distances(query_positions, key_positions)
-        return -slopes_H11 * (distance[None] if distance.dim() == 2 else distance).abs()
+        return -slopes_H11 * (distance[None, None] if distance.dim() == 2 else distance).abs()

@@ -22,7 +22,7 @@ class RelativePositions(nn.Module):
         return x_BHTK
 
     def bias(self, query_BHTK: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Return what is added to the scores: (1 or B, 1 or H, T, S)."""
+        """Return what is added to the scores; it broadcasts to BHTS."""
         raise NotImplementedError
 
     def values(self, weights_BHTS: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:

@@ -1,0 +1,145 @@
+"""Kinds of attention in a whole model: cached decoding, beams, padding, saving; and what is refused."""
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from regard import Transformer, TransformerConfig
+from regard.layers import DecoderCache
+from tests.strategies import VOCAB, model_of, tokens
+
+CAUSAL = [
+    {"kind": "linear"},
+    {"kind": "linear", "feature_map": "relu", "gating": "retention"},
+    {"kind": "linear", "feature_map": "softmax", "gating": "gla"},
+    {"kind": "linear", "gating": "gla"},
+    {"kind": "performer", "features": 5},
+]
+ENCODER = [
+    {"kind": "linear", "feature_map": "softmax"},
+    {"kind": "performer", "features": 7, "seed": 3},
+    {"kind": "linformer", "width": 3, "max_length": 24},
+    {"kind": "nystrom", "landmarks": 3},
+    {"kind": "nystrom", "landmarks": 16, "convolution": 3},
+]
+CROSS = ["softmax", "performer", {"kind": "linear", "feature_map": "relu"}]
+
+
+def config_of(decoder: Any = None, encoder: Any = None, cross: Any = None, **more: Any) -> TransformerConfig:
+    roles = {"encoder": encoder, "decoder": decoder, "cross": cross}
+    attention = {role: {"kind": kind} for role, kind in roles.items() if kind is not None}
+    sizes = dict(vocab_size=VOCAB, d_model=12, num_heads=4, num_kv_heads=2, d_k=4, d_v=5, d_ff=10)
+    layers = dict(encoder_layers=1, decoder_layers=2)
+    return TransformerConfig(**{**sizes, **layers, "attention": attention, **more})
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> TransformerConfig:
+    """Draw a configuration with a kind in each role."""
+    more: dict[str, Any] = dict(
+        num_heads=draw(st.sampled_from([2, 4])),
+        positions=draw(st.sampled_from(["sinusoidal", "none"])),
+        encoder_layers=draw(st.sampled_from([0, 1, 2])),
+        norm_placement=draw(st.sampled_from(["pre", "post"])),
+    )
+    roles = [draw(st.sampled_from(kinds)) for kinds in (CAUSAL, ENCODER, CROSS)]
+    return config_of(*roles, **more)
+
+
+def memory_of(model: Transformer, sources: list[Tensor]) -> Any:
+    return None if model.encoder is None else model.encode(pad_sequence(sources, batch_first=True))
+
+
+def full(model: Transformer, source: Tensor, target: Tensor) -> Tensor:
+    return model.forward(target) if model.encoder is None else model.forward(source, target)
+
+
+def assert_near(found: Tensor, expected: Tensor) -> None:
+    assert (found - expected).abs().max() <= 1e-10 * max(1.0, expected.abs().max().item())
+
+
+@settings(max_examples=60)
+@given(configs(), st.lists(st.integers(1, 4), min_size=1, max_size=5), st.integers(0, 99))
+@torch.no_grad()
+def test_any_way_of_cutting_the_target_gives_the_same(config: TransformerConfig, cuts: list[int], seed: int) -> None:
+    model = model_of(config, seed)
+    sources, target = [tokens(1, length, VOCAB)[0] for length in (6, 4, 1)], tokens(3, sum(cuts), VOCAB)
+    cache = model.start_cache(memory_of(model, sources))
+    steps = [model.logits(model.decode(part, cache=cache)) for part in target.split(cuts, dim=1)]
+    assert_near(torch.cat(steps, dim=1), full(model, pad_sequence(sources, batch_first=True), target))
+
+
+@settings(max_examples=60)
+@given(configs(), st.integers(1, 3), st.booleans(), st.integers(0, 1000))
+@torch.no_grad()
+def test_sentences_with_beams_are_admitted_reordered_and_kept(
+    config: TransformerConfig, beams: int, expand: bool, seed: int
+) -> None:
+    """Prefixes have lengths of their own; each row's logits are those of its own full forward pass, alone."""
+    model, draw = model_of(config, seed), Random(seed)
+    cache: DecoderCache | None = None
+    live: list[tuple[Tensor, list[list[int]]]] = []
+    for _ in range(5):
+        if len(live) < 2 or draw.random() < 0.4:
+            sources = [tokens(1, draw.randint(1, 6), VOCAB)[0] for _ in range(draw.randint(1, 2))]
+            prefixes = [[draw.randrange(1, VOCAB) for _ in range(draw.randint(1, 4))] for _ in sources]
+            fresh = started(model, sources, prefixes, beams, expand)
+            live += [(source, [list(p) for _ in range(beams)]) for source, p in zip(sources, prefixes, strict=True)]
+            if cache is None:
+                cache = fresh
+            else:
+                cache.admit(fresh)
+        assert cache is not None
+        words = [[draw.randrange(1, VOCAB) for _ in range(beams)] for _ in live]
+        step = model.logits(model.decode(torch.tensor(words).view(-1, 1), cache=cache))[:, 0].unflatten(0, (-1, beams))
+        for (source, targets), chosen, found in zip(live, words, step, strict=True):
+            for target, word, logits in zip(targets, chosen, found, strict=True):
+                target.append(word)
+                assert_near(logits, full(model, source[None], torch.tensor([target]))[0, -1])
+        parents = [[draw.randrange(beams) for _ in range(beams)] for _ in live]
+        cache.reorder([place * beams + parent for place, row in enumerate(parents) for parent in row])
+        live = [(source, [list(targets[p]) for p in row]) for (source, targets), row in zip(live, parents, strict=True)]
+        kept = draw.sample(range(len(live)), draw.randint(1, len(live)))
+        cache.keep([place * beams + beam for place in kept for beam in range(beams)])
+        live = [live[place] for place in kept]
+
+
+def started(
+    model: Transformer, sources: list[Tensor], prefixes: list[list[int]], beams: int, expand: bool
+) -> DecoderCache:
+    rows = 1 if expand else beams
+    cache = model.start_cache(memory_of(model, sources), beams=rows)
+    targets = [torch.tensor(prefix) for prefix in prefixes for _ in range(rows)]
+    model.decode(pad_sequence(targets, batch_first=True), cache=cache, lengths=[len(target) for target in targets])
+    if expand:
+        cache.expand(beams)
+    return cache
+
+
+@settings(max_examples=40)
+@given(configs(), st.integers(0, 99))
+@torch.no_grad()
+def test_a_sentence_does_not_depend_on_its_batch(config: TransformerConfig, seed: int) -> None:
+    model = model_of(config, seed)
+    sources, targets = ([tokens(1, length, VOCAB)[0] for length in lengths] for lengths in ((2, 20, 7), (5, 1, 9)))
+    together = full(model, *(pad_sequence(x, batch_first=True) for x in (sources, targets)))
+    for source, target, found in zip(sources, targets, together, strict=True):
+        assert_near(found[: len(target)], full(model, source[None], target[None])[0])
+
+
+@pytest.mark.parametrize("decoder", CAUSAL)
+def test_a_saved_model_reloads_exactly(decoder: Any, tmp_path: Path) -> None:
+    config = config_of(decoder, {"kind": "performer", "features": 9}, "performer")
+    model, source, target = Transformer(config).eval(), tokens(2, 5, VOCAB), tokens(2, 4, VOCAB)
+    model.save(tmp_path / "model")
+    for dtype in (torch.float32, torch.float64):
+        loaded = Transformer.load(tmp_path / "model", at_least=dtype)
+        assert loaded(source, target).equal(model.to(dtype)(source, target))
+    assert "kind" in model.describe() or decoder.get("gating") != "gla"

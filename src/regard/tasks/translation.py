@@ -84,6 +84,14 @@ class RequestedWords:
     prefix: str = ""
     """What it starts with."""
 
+    @classmethod
+    def checked(cls, require: Iterable[str], forbid: Iterable[str], prefix: str) -> "RequestedWords":
+        """Return what is requested; raise an `InputError` for what is no text."""
+        if not isinstance(prefix, str):
+            raise InputError(f"prefix is a {type(prefix).__name__}; a string was expected")
+        required, forbidden = checked_texts(require, "require"), checked_texts(forbid, "forbid")
+        return cls(tuple(required), tuple(forbidden), checked_texts(prefix, "prefix")[0])
+
     @property
     def something(self) -> bool:
         """Whether something must come, which can be said of a whole text only."""

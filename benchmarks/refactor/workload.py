@@ -58,6 +58,16 @@ def train(model: str, settings: str, steps: int) -> Measure:
     return measure
 
 
+def median_seconds(work: Callable[[], object], repetitions: int = 3) -> float:
+    """Return the median time of some repetitions."""
+    seconds = []
+    for _ in range(repetitions):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
 def translate(precision: str, beam: int, count: int) -> Measure:
     """Measure sentences a second."""
     import regard
@@ -66,9 +76,7 @@ def translate(precision: str, beam: int, count: int) -> Measure:
     pipeline.translate(texts[:64], to="en", beam=beam)
 
     def measure() -> float:
-        began = time.perf_counter()
-        pipeline.translate(texts, to="en", beam=beam)
-        return count / (time.perf_counter() - began)
+        return count / median_seconds(lambda: pipeline.translate(texts, to="en", beam=beam))
 
     return measure
 
@@ -103,9 +111,7 @@ def validate(count: int) -> Measure:
     sources = [pipeline.encoded(text, "en") for text in sentences(count)]
 
     def measure() -> float:
-        began = time.perf_counter()
-        decode(pipeline.model, sources, beam=1)
-        return count / (time.perf_counter() - began)
+        return count / median_seconds(lambda: decode(pipeline.model, sources, beam=1))
 
     return measure
 

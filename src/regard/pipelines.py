@@ -35,6 +35,8 @@ from regard.tasks.translation import (
     put_together,
 )
 
+_FEWEST_WITH_REQUIRED = 5  # hypotheses; fewer cannot both translate and wait for where a required word belongs
+
 
 class Pipeline:
     """A model with its tokenizers, ready to translate. `regard.load` makes one from a directory.
@@ -61,6 +63,8 @@ class Pipeline:
                 f"the model knows {model.config.source_size} and {model.config.vocab_size} tokens, "
                 f"its tokenizers {source.vocab_size} and {target.vocab_size}"
             )
+        if precision not in ("auto", "float", "int8"):
+            raise InputError(f"precision {precision!r} is not known; it is one of auto, float, int8")
         self.name = name
         self._model, self.source, self.target = model.eval(), source, target
         self.settings = SearchSettings() if settings is None else settings
@@ -202,6 +206,8 @@ class Pipeline:
         lines = checked_texts(texts, "texts")
         requested = RequestedWords.checked(require, forbid, prefix)
         settings = self.with_changes(changes)
+        if requested.require:
+            settings = settings.with_beam_of(_FEWEST_WITH_REQUIRED)
         asked = self._texts.constraints(requested)
         cut = [self._texts.pieces(text, whole=requested.something) for text in lines]
         done: list[list[list[Part]]] = [[[] for _ in pieces] for pieces in cut]
@@ -216,16 +222,19 @@ class Pipeline:
                 elif piece:
                     places.append((line, at))
                     sources.append(source)
+        # A sentence that comes again is translated once: samples, too, depend on the sentence alone.
+        distinct = list(dict.fromkeys(map(tuple, sources)))
         found = decode_requests(
             self._backend,
-            sources,
-            [self._texts.request(source, requested, asked, settings) for source in sources],
+            distinct,
+            [self._texts.request(source, requested, asked, settings) for source in distinct],
             settings,
             never=self.target.special,
             text_of=self.target.decode if settings.n_best > 1 else None,
         )
-        for (line, at), source, hypotheses in zip(places, sources, found, strict=True):
-            parts = [self._part(source, hypothesis, align) for hypothesis in hypotheses]
+        hypotheses = dict(zip(distinct, found, strict=True))
+        for (line, at), source in zip(places, sources, strict=True):
+            parts = [self._part(source, hypothesis, align) for hypothesis in hypotheses[tuple(source)]]
             done[line][at] = [part for part in parts if part.text.strip()] or parts
         made = [put_together(pieces, parts, self.source, self.target) for pieces, parts in zip(cut, done, strict=True)]
         return made[0] if isinstance(texts, str) else made
@@ -282,6 +291,8 @@ class Pipeline:
     def decode(self, sources: Sequence[list[int]], **changes: Any) -> list[list[Hypothesis]]:
         """Search for targets of sources in token numbers, with their tags and ends; best first."""
         self._refresh()
+        if isinstance(sources, str) or any(isinstance(source, str) for source in sources):
+            raise InputError("decode takes the token numbers of each source; translate takes texts")
         requests = [Request(limit=self.limit(source)) for source in sources]
         settings = self.with_changes(changes)
         return decode_requests(self._backend, sources, requests, settings, never=self.target.special)

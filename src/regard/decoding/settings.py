@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 from pydantic import ConfigDict, Field
 
@@ -83,6 +83,11 @@ class SearchSettings(Config):
     def rows(self) -> int:
         """How many rows each sentence has."""
         return self.n_best if self.sample else self.beam
+
+    def with_beam_of(self, least: int) -> Self:
+        """Return these settings with a beam of at least so many hypotheses, that its groups still divide."""
+        times = -(-least // self.beam)
+        return self if times == 1 or self.sample else self.model_copy(update={"beam": times * self.beam})
 
     def check(self) -> None:
         """Raise an `InputError` where fields do not fit together."""

@@ -7,6 +7,7 @@ from regard.acceleration.backend import Backend
 from regard.data import Tokenizer
 from regard.data.sentences import (
     Piece,
+    composed,
     fitting_pieces,
     is_opaque,
     split_opaque,
@@ -66,6 +67,7 @@ class TextRequests:
         """Cut a text into sentences, and those into what the model takes; with requested words it stays whole."""
         # A table of positions has an end; the tag and the end of the source need a place in it too.
         limit = min(_LONGEST_PIECE, self._backend.longest - 2)
+        text = composed(text)
 
         def fits(piece: str) -> bool:
             return len(piece) <= 20 * limit and len(self._source.encode(with_plain_spaces(piece))) <= limit

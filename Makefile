@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-sanitize test-slow check format docs bench bench-model bench-training bench-decode bench-exports bench-refactor bench-encoding bench-busy bench-plain bench-kernels clean
+.PHONY: help demo test test-sanitize test-slow check format docs bench bench-model bench-training bench-decode bench-exports bench-refactor bench-encoding bench-long bench-busy bench-plain bench-kernels clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -81,6 +81,9 @@ bench-refactor: $(READY)  ## the same workloads with another checkout of regard,
 
 bench-encoding: $(READY)  ## corpora into token shards, beside the tokenizers library; DATA=FILE.tsv
 	$(BIN)/python -m benchmarks.encoding $(DATA)
+
+bench-long: $(READY)  ## attention over long sequences, every pattern and kind, beside exact attention and four packages
+	$(BIN)/python -m benchmarks.long
 
 bench-busy: $(READY)  ## training and one sentence, idle and beside a busy loop
 	$(BIN)/python -m benchmarks.busy

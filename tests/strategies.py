@@ -1,5 +1,7 @@
 """Models of every configuration that the config allows, small enough to run hundreds of."""
 
+from random import Random
+
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
@@ -46,6 +48,37 @@ def configs(draw: st.DrawFn) -> TransformerConfig:
         attention_dropout=0.2,
         activation_dropout=0.1,
     )
+
+
+@st.composite
+def pattern_tables(draw: st.DrawFn) -> dict[str, object]:
+    """Draw the table of a sparse pattern, for sequences of up to 40 positions."""
+    counts = st.integers(0, 2)
+    kind = draw(st.sampled_from(["window", "longformer", "bigbird", "blocks"]))
+    if kind == "window":
+        return {"kind": kind, "size": draw(st.integers(1, 4)), "sinks": draw(counts)}
+    if kind == "longformer":
+        return {"kind": kind, "size": draw(st.integers(1, 4)), "global_tokens": draw(st.integers(1, 3))}
+    block = draw(st.integers(1, 3))
+    if kind == "bigbird":
+        names = ("window_blocks", "global_blocks", "random_blocks", "seed")
+        return {"kind": kind, "block": block, **{name: draw(counts) for name in names}}
+    count, draw_bit = -(-40 // block), Random(draw(st.integers(0, 99))).randrange
+    return {"kind": kind, "block": block, "rows": [[draw_bit(2) for _ in range(count)] for _ in range(count)]}
+
+
+@st.composite
+def sparse_configs(draw: st.DrawFn) -> TransformerConfig:
+    """Draw a configuration with a sparse pattern in the encoder, in the decoder, or another one in each."""
+    config, roles = draw(configs()), draw(st.sampled_from(["both", "encoder", "decoder", "each"]))
+    attention: dict[str, object] = {}
+    if roles == "both":
+        attention = {"pattern": draw(pattern_tables())}
+    for role in ("encoder", "decoder"):
+        if roles in (role, "each"):
+            attention[role] = {"pattern": draw(pattern_tables())}
+    positions = draw(st.sampled_from([config.positions, "alibi"]))
+    return TransformerConfig.model_validate({**config.model_dump(), "attention": attention, "positions": positions})
 
 
 def model_of(config: TransformerConfig, seed: int = 0, dtype: torch.dtype = torch.float64) -> Transformer:

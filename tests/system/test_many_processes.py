@@ -57,6 +57,25 @@ def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
             torch.testing.assert_close(weights(tmp_path / out)[name], tensor, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("sharded", "sharing"),
+    [
+        ("true", ("model.sharing.kind=cycle-reversed", "model.sharing.embedding_width=8")),
+        ("true", ("model.sharing.kind=all", "model.sharing.encoder_decoder=true", "model.sharing.act.cost=0.1")),
+        ("false", ("model.sharing.kind=sequence", "model.sharing.encoder_decoder=true")),
+    ],
+)
+def test_two_processes_train_shared_layers_as_one_does(tmp_path: Path, sharded: str, sharing: tuple[str, ...]) -> None:
+    """A layer is applied several times; with encoder-decoder sharing, a parameter belongs to two layers."""
+    changes = (*sharing, "model.encoder_layers=3", "model.decoder_layers=3", "training.precision=float64")
+    changes = (*changes, "training.steps=4", "training.report_every=1", "averaging.kind=running")
+    whole = train(1, tmp_path, "one", *changes)
+    parts = train(2, tmp_path, "two", *changes, f"training.sharded={sharded}")
+    assert parts[0]["gradient_norm"] == pytest.approx(whole[0]["gradient_norm"], rel=1e-12)
+    for name, tensor in weights(tmp_path / "one").items():
+        torch.testing.assert_close(weights(tmp_path / "two")[name], tensor, rtol=0, atol=1e-9)
+
+
 def test_first_gradients_agree_in_single_precision(tmp_path: Path) -> None:
     """Adam's first moment after a step is a tenth of the gradient."""
     changes = ("training.steps=1", "checkpoints.every=1", "optimizer.clip=1e9")

@@ -11,6 +11,7 @@ from regard.acceleration.feed_forward import FusedFeedForward
 from regard.acceleration.known import REFERENCES, is_sharded, reference_type, unknown_module
 from regard.acceleration.linear import Int8Linear, SgemmLinear
 from regard.acceleration.output_projection import (
+    FusedFactorizedOutputProjection,
     FusedOutputProjection,
     Int8SampledOutputProjection,
     SampledOutputProjection,
@@ -18,7 +19,14 @@ from regard.acceleration.output_projection import (
 from regard.acceleration.residual import FusedResidual
 from regard.errors import InputError
 from regard.kernels.bindings import kernels
-from regard.layers import Dropout, FeedForward, MultiHeadAttention, OutputProjection, Residual
+from regard.layers import (
+    Dropout,
+    FactorizedOutputProjection,
+    FeedForward,
+    MultiHeadAttention,
+    OutputProjection,
+    Residual,
+)
 
 Precision = Literal["float64", "float32", "bfloat16", "float16", "int8"]
 
@@ -91,6 +99,7 @@ def _replacements(precision: Precision, softmax_gradient: str) -> dict[type[nn.M
         found[OutputProjection] = Int8SampledOutputProjection if precision == "int8" else SampledOutputProjection
     else:
         found[OutputProjection] = FusedOutputProjection
+    found[FactorizedOutputProjection] = FusedFactorizedOutputProjection  # whose gradient is exact
     if precision == "int8":
         found |= {nn.Linear: Int8Linear, FeedForward: FusedFeedForward}
     if kernels() is not None:

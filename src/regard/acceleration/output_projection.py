@@ -7,7 +7,7 @@ from regard.acceleration.fused_loss import linear_cross_entropy
 from regard.acceleration.known import reference_type, register_replacement
 from regard.acceleration.sampled_loss import sampled_cross_entropy, sampled_r_drop
 from regard.kernels.dispatch import is_traced
-from regard.layers import OutputProjection
+from regard.layers import FactorizedOutputProjection, OutputProjection
 
 
 @register_replacement
@@ -20,6 +20,18 @@ class FusedOutputProjection(OutputProjection):
             return super().loss(states, labels, smoothing=smoothing)
         states_RD, labels_R = states.flatten(0, -2), labels.flatten()
         return linear_cross_entropy(states_RD, self.weight, labels_R, bias_W=self.bias, smoothing=smoothing)
+
+
+@register_replacement
+class FusedFactorizedOutputProjection(FactorizedOutputProjection):
+    """The same for logits by two matrices."""
+
+    def loss(self, states: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
+        """Return the label-smoothed cross-entropy of labels (…) under states (…, D), summed over them."""
+        if not _can_fuse(self):
+            return super().loss(states, labels, smoothing=smoothing)
+        states_RE, labels_R = states.flatten(0, -2) @ self.projection, labels.flatten()
+        return linear_cross_entropy(states_RE, self.weight, labels_R, bias_W=self.bias, smoothing=smoothing)
 
 
 @register_replacement
@@ -71,4 +83,4 @@ class Int8SampledOutputProjection(SampledOutputProjection):
 
 def _can_fuse(output: OutputProjection) -> bool:
     """Whether the loss may go past `forward`: nothing hooks, changes or traces it."""
-    return not is_traced() and reference_type(output) is OutputProjection
+    return not is_traced() and reference_type(output) is not None

@@ -39,7 +39,7 @@ class PackedBackend(Backend):
         assert model.target_embedding is not None
         self.embed = PackedEmbedding(model.target_embedding)
         bias = model.output.bias
-        self.output = packed_weight(model.output.weight.detach(), bias if bias is None else bias.detach(), precision)
+        self.output = packed_weight(model.output.matrix().detach(), bias if bias is None else bias.detach(), precision)
         """From the decoder's states (R, D) to logits (R, W)."""
         self.dtype = model.output.weight.dtype
         kind = "int8" if precision == "int8" else str(self.dtype).removeprefix("torch.")

@@ -18,18 +18,19 @@ class PackedEmbedding:
     """The input of a stack, for flat rows."""
 
     def __init__(self, embedding: Embedding) -> None:
-        self._tokens, self._positions, self._norm = embedding.tokens, embedding.positions, embedding.norm
+        self._scale, self._positions, self._norm = embedding.tokens.scale, embedding.positions, embedding.norm
+        self._matrix_WD = embedding.tokens.matrix().detach()
 
     def check(self, tokens_R: Ints) -> None:
         """Refuse tokens that are not in the vocabulary, where they are not the model's own."""
-        W = self._tokens.weight.size(0)
+        W = self._matrix_WD.size(0)
         if len(tokens_R) and not 0 <= tokens_R.min() <= tokens_R.max() < W:
             wrong = next(token for token in tokens_R.tolist() if not 0 <= token < W)
             raise InputError(f"token {wrong} is outside the vocabulary of {W}")
 
     def __call__(self, tokens_R: Ints, positions_R: Ints) -> Tensor:
         """Return a row (R, D) for each token at its position."""
-        weight_WD = self._tokens.weight
+        weight_WD = self._matrix_WD
         R, D = len(tokens_R), weight_WD.size(1)
         table_TD = None
         if self._positions is not None and R:
@@ -45,11 +46,11 @@ class PackedEmbedding:
                 positions_R.ctypes.data,
                 R,
                 D,
-                self._tokens.scale,
+                self._scale,
                 x_RD.data_ptr(),
             )
         else:
-            x_RD = F.embedding(torch.from_numpy(tokens_R), weight_WD) * self._tokens.scale
+            x_RD = F.embedding(torch.from_numpy(tokens_R), weight_WD) * self._scale
             if table_TD is not None:
                 x_RD = x_RD + table_TD[torch.from_numpy(positions_R)]
         return x_RD if self._norm is None else self._norm(x_RD)

@@ -158,7 +158,8 @@ class PackedStack:
     """The layers of an encoder or of a decoder, and their final norm."""
 
     def __init__(self, stack: Encoder | Decoder, precision: Precision) -> None:
-        self.layers = [PackedLayer(layer, precision) for layer in stack.layers]  # type: ignore[arg-type]
+        packed = {layer: PackedLayer(layer, precision) for layer in dict.fromkeys(stack.layers)}  # type: ignore[arg-type]
+        self.layers = [packed[layer] for layer in stack.layers]
         self.final_norm = None if stack.final_norm is None else PackedNorm(stack.final_norm)
 
     @property

@@ -36,7 +36,7 @@ class Snapshot:
             (content, name)
             for content in self._contents
             for name, value in content.items()
-            if isinstance(value, bool | int | float | str)
+            if isinstance(value, bool | int | float | str | tuple)
         ]
         self._owners, self._names = [content for content, _ in settings], [name for _, name in settings]
         parameters = list(model.parameters())

@@ -118,7 +118,9 @@ class VarlenTokens:
         return SameSequence(self._sequences, self._sequences if other is None else other._sequences)
 
 
-def decoder_states(model: Transformer, source: Tensor, target: Tensor, real: Tensor) -> Tensor:
+def decoder_states(
+    model: Transformer, source: Tensor, target: Tensor, real: Tensor, *, costs: list[Tensor] | None = None
+) -> Tensor:
     """Return the decoder's states (R, D) for those R target tokens that are `real`, of (B, T), row by row.
 
     >>> from regard import Transformer, TransformerConfig
@@ -128,7 +130,8 @@ def decoder_states(model: Transformer, source: Tensor, target: Tensor, real: Ten
     >>> torch.allclose(decoder_states(model, source, target, target != 0), states[target != 0], atol=1e-5)
     True
 
-    Where every module is known and attention has a kernel for it, padding is not computed with.
+    Where every module is known and attention has a kernel for it, padding is not computed with. What the real tokens of
+    source and target cost beyond the loss (adaptive computation time) is appended to `costs`.
     """
     if real.shape != target.shape or real.dtype != torch.bool:
         raise InputError(
@@ -137,7 +140,12 @@ def decoder_states(model: Transformer, source: Tensor, target: Tensor, real: Ten
         )
     longest = max(source.size(-1), target.size(-1))
     if not (longest <= MAX_LENGTH and can_use_varlen(model) and real.any()):
-        states_BTD = model.decode(target, model.encode(source))
+        if costs is None or model.config.sharing.act is None:
+            states_BTD = model.decode(target, model.encode(source))
+        else:
+            counted: list[Tensor] = []
+            states_BTD = model.decode(target, model.encode(source, costs=counted), costs=counted)
+            costs += [cost[some] for cost, some in zip(counted, (source != model.config.pad_id, real), strict=True)]
         return states_BTD.flatten(0, 1).index_select(0, real.flatten().nonzero()[:, 0])
     encoder, decoder = model.encoder, model.decoder
     assert encoder is not None

@@ -40,7 +40,7 @@ def write_ctranslate2(pipeline: Pipeline, path: Path, quantized: bool) -> None:
             if stack is spec.decoder:
                 _fill_attention(layer_spec.attention, layer.cross_attention, layer.cross_attention_residual, False)
             _fill_feed_forward(layer_spec.ffn, layer.feed_forward, layer.feed_forward_residual)
-    _fill(spec.decoder.projection, model.output.weight, model.output.bias)
+    _fill(spec.decoder.projection, model.output.matrix(), model.output.bias)
     spec.register_source_vocabulary([pipeline.source.token(number) for number in range(config.source_size)])
     spec.register_target_vocabulary([pipeline.target.token(number) for number in range(config.vocab_size)])
     spec.config.layer_norm_epsilon = config.norm_eps
@@ -118,7 +118,7 @@ def _empty(config: TransformerConfig, specs: Any) -> Any:
 
 def _fill_embedding(stack: Any, embedding: Embedding, config: TransformerConfig) -> None:
     place = stack.embeddings[0] if isinstance(stack.embeddings, list) else stack.embeddings
-    place.weight = _array(embedding.tokens.weight)
+    place.weight = _array(embedding.tokens.matrix())
     # Its own sinusoids are laid out otherwise, so that a table is given in any case.
     stack.position_encodings.encodings = _array(position_table(embedding, config))
     if embedding.norm is not None:

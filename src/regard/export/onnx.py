@@ -109,11 +109,13 @@ class _EmbedGraph(nn.Module):
 
     def __init__(self, embedding: Embedding, config: TransformerConfig) -> None:
         super().__init__()
-        self.tokens, self.norm = embedding.tokens, embedding.norm
+        self.norm, self.scale = embedding.norm, embedding.tokens.scale
+        matrix_WD = embedding.tokens.matrix()
+        self.matrix = matrix_WD if isinstance(matrix_WD, nn.Parameter) else nn.Parameter(matrix_WD.detach())
         self.register_buffer("table", position_table(embedding, config))
 
     def forward(self, tokens_BT: Tensor, positions_T: Tensor) -> Tensor:
-        x_BTD: Tensor = F.embedding(tokens_BT, self.tokens.weight) * self.tokens.scale + self.table[positions_T]
+        x_BTD: Tensor = F.embedding(tokens_BT, self.matrix) * self.scale + self.table[positions_T]
         if self.norm is not None:
             x_BTD = self.norm(x_BTD)
         return x_BTD

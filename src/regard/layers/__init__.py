@@ -1,5 +1,8 @@
 """The parts of the model, as modules built from flat arguments. They never see a config."""
 
+from regard.layers.adaptive import AdaptiveDecoder as AdaptiveDecoder
+from regard.layers.adaptive import AdaptiveEncoder as AdaptiveEncoder
+from regard.layers.adaptive import Halting as Halting
 from regard.layers.attention import Attended as Attended
 from regard.layers.attention import AttentionParts as AttentionParts
 from regard.layers.attention import MultiHeadAttention as MultiHeadAttention
@@ -8,6 +11,8 @@ from regard.layers.decoder import Decoder as Decoder
 from regard.layers.decoder import DecoderLayer as DecoderLayer
 from regard.layers.dropout import Dropout as Dropout
 from regard.layers.embeddings import Embedding as Embedding
+from regard.layers.embeddings import FactorizedOutputProjection as FactorizedOutputProjection
+from regard.layers.embeddings import FactorizedTokenEmbedding as FactorizedTokenEmbedding
 from regard.layers.embeddings import OutputProjection as OutputProjection
 from regard.layers.embeddings import TokenEmbedding as TokenEmbedding
 from regard.layers.encoder import Encoder as Encoder
@@ -22,3 +27,4 @@ from regard.layers.norms import RMSNorm as RMSNorm
 from regard.layers.positions import LearnedPositions as LearnedPositions
 from regard.layers.positions import SinusoidalPositions as SinusoidalPositions
 from regard.layers.residual import Residual as Residual
+from regard.layers.shared_layers import SharedLayers as SharedLayers

@@ -9,6 +9,7 @@ from regard.layers.attention import MultiHeadAttention
 from regard.layers.feed_forward import FeedForward
 from regard.layers.kv_cache import DecoderCache, DecoderLayerCache
 from regard.layers.residual import Residual
+from regard.layers.shared_layers import stacked
 from regard.ops import Mask
 
 
@@ -83,11 +84,14 @@ class DecoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """h_{1:T} = Decoder(y_{1:T}, g_{1:T′}): the layers in turn, and the final norm if there is one."""
+    """h_{1:T} = Decoder(y_{1:T}, g_{1:T′}): the layers in turn, and the final norm if there is one.
+
+    The same layer may come several times: its parameters are shared; each depth has a cache of its own.
+    """
 
     def __init__(self, layers: Iterable[DecoderLayer], final_norm: nn.Module | None = None) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.layers = stacked(layers)
         self.final_norm = final_norm
 
     def start_cache(

@@ -31,10 +31,43 @@ class TokenEmbedding(nn.Module):
             raise InputError(self._out_of_range(tokens_BT)) from None
         return embedded_BTD if self.scale == 1.0 else embedded_BTD * self.scale
 
+    def matrix(self) -> Tensor:
+        """Return the embedding matrix (W, D)."""
+        return self.weight
+
     def _out_of_range(self, tokens_BT: Tensor) -> str:
         W = self.weight.size(0)
         row, column = (tokens_BT.lt(0) | tokens_BT.ge(W)).nonzero()[0].tolist()
         return f"token {int(tokens_BT[row, column])} at row {row}, position {column} is outside the vocabulary of {W}"
+
+
+class FactorizedTokenEmbedding(TokenEmbedding):
+    """Rows of a matrix (W, E), E < D, projected to the width of the model by a matrix (D, E) (ALBERT, Lan et al. 2020).
+
+    Together they are the embedding matrix E Pᵀ (W, D), of rank E.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        width: int,
+        d_model: int,
+        *,
+        scaled: bool = True,
+        tied_to: "FactorizedTokenEmbedding | None" = None,
+    ) -> None:
+        super().__init__(vocab_size, width, tied_to=None if tied_to is None else tied_to.weight)
+        self.scale = d_model**0.5 if scaled else 1.0
+        projection: nn.Parameter | None = None if tied_to is None else tied_to.projection
+        self.projection: nn.Parameter = _token_matrix(d_model, width, projection, d_model)
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        """Look tokens up."""
+        return F.linear(super().forward(tokens_BT), self.projection)
+
+    def matrix(self) -> Tensor:
+        """Return the embedding matrix (W, D)."""
+        return self.weight @ self.projection.T
 
 
 def check_tokens(tokens_BT: Tensor) -> None:
@@ -44,12 +77,12 @@ def check_tokens(tokens_BT: Tensor) -> None:
         raise InputError(f"tokens are integers of shape (batch, length); got {tokens_BT.dtype} of shape {shape}")
 
 
-def _token_matrix(vocab_size: int, d_model: int, tied_to: nn.Parameter | None) -> nn.Parameter:
-    """Return another module's matrix where the two are tied, or a new one."""
+def _token_matrix(rows: int, width: int, tied_to: nn.Parameter | None, fan: int | None = None) -> nn.Parameter:
+    """Return another module's matrix where the two are tied, or a new one with a deviation of 1/√width or 1/√fan."""
     if tied_to is not None:
         return tied_to
-    weight = nn.Parameter(torch.empty(vocab_size, d_model))
-    nn.init.normal_(weight, std=d_model**-0.5)
+    weight = nn.Parameter(torch.empty(rows, width))
+    nn.init.normal_(weight, std=(width if fan is None else fan) ** -0.5)
     return weight
 
 
@@ -115,6 +148,10 @@ class OutputProjection(nn.Module):
         """Return the logits BTW."""
         return F.linear(states_BTD, self.weight, self.bias)
 
+    def matrix(self) -> Tensor:
+        """Return the matrix (W, D) that states are multiplied with."""
+        return self.weight
+
     def loss(self, states: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """Return the label-smoothed cross-entropy of labels (…) under states (…, D), summed over them."""
         return label_smoothed_cross_entropy(self(states), labels, smoothing=smoothing, reduction="sum")
@@ -124,3 +161,27 @@ class OutputProjection(nn.Module):
     ) -> Tensor:
         """Return R-Drop's loss of the states of two passes, summed over the labels (…)."""
         return r_drop_loss(self(first), self(second), labels, smoothing=smoothing, alpha=alpha)
+
+
+class FactorizedOutputProjection(OutputProjection):
+    """Logits by two matrices, D→E→W: (h P) Wᵀ + b, which may be those of a factorized embedding."""
+
+    def __init__(
+        self,
+        vocab_size: int,
+        width: int,
+        d_model: int,
+        *,
+        tied_to: FactorizedTokenEmbedding | None = None,
+        bias: bool = False,
+    ) -> None:
+        super().__init__(vocab_size, width, tied_to=None if tied_to is None else tied_to.weight, bias=bias)
+        self.projection = _token_matrix(d_model, width, None if tied_to is None else tied_to.projection, d_model)
+
+    def forward(self, states_BTD: Tensor) -> Tensor:
+        """Return the logits BTW."""
+        return super().forward(states_BTD @ self.projection)
+
+    def matrix(self) -> Tensor:
+        """Return the matrix (W, D) that states are multiplied with."""
+        return self.weight @ self.projection.T

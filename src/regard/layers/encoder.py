@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from regard.layers.attention import MultiHeadAttention
 from regard.layers.feed_forward import FeedForward
 from regard.layers.residual import Residual
+from regard.layers.shared_layers import stacked
 from regard.ops import Mask
 
 
@@ -34,11 +35,14 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """g_{1:T′} = Encoder(x_{1:T′}): the layers in turn, and the final norm if there is one."""
+    """g_{1:T′} = Encoder(x_{1:T′}): the layers in turn, and the final norm if there is one.
+
+    The same layer may come several times: its parameters are shared.
+    """
 
     def __init__(self, layers: Iterable[EncoderLayer], final_norm: nn.Module | None = None) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.layers = stacked(layers)
         self.final_norm = final_norm
 
     def forward(self, x_BSD: Tensor, mask: Mask | Tensor | None = None, *, positions: Tensor | None = None) -> Tensor:

@@ -3,12 +3,17 @@
 from torch import nn
 
 from regard.layers import (
+    AdaptiveDecoder,
+    AdaptiveEncoder,
     Decoder,
     DecoderLayer,
     Embedding,
     Encoder,
     EncoderLayer,
+    FactorizedOutputProjection,
+    FactorizedTokenEmbedding,
     FeedForward,
+    Halting,
     LayerNorm,
     LearnedPositions,
     OutputProjection,
@@ -26,8 +31,14 @@ from regard.model.config import TransformerConfig
 def build_embedding(config: TransformerConfig, vocab_size: int, tied_to: Embedding | None = None) -> Embedding:
     """Build the input of a stack, with another's token matrix where the two are shared."""
     # The matrix is shared, not its module: torch.func.functional_call does not give a shared module its weight back.
-    weight = None if tied_to is None else tied_to.tokens.weight
-    tokens = TokenEmbedding(vocab_size, config.d_model, scaled=config.embedding_scale, tied_to=weight)
+    width, scaled = config.sharing.embedding_width, config.embedding_scale
+    tied = None if tied_to is None else tied_to.tokens
+    if width is None:
+        weight = None if tied is None else tied.weight
+        tokens = TokenEmbedding(vocab_size, config.d_model, scaled=scaled, tied_to=weight)
+    else:
+        assert tied is None or isinstance(tied, FactorizedTokenEmbedding)
+        tokens = FactorizedTokenEmbedding(vocab_size, width, config.d_model, scaled=scaled, tied_to=tied)
     norm = _norm(config) if config.embedding_norm else None
     return Embedding(tokens, _positions(config), norm=norm, dropout=config.dropout)
 
@@ -35,22 +46,24 @@ def build_embedding(config: TransformerConfig, vocab_size: int, tied_to: Embeddi
 def build_encoder(config: TransformerConfig) -> Encoder:
     """Build the encoder's stack."""
     bias_table = build_bias_table(config)
-    layers = [
+    distinct = [
         EncoderLayer(
             build_attention(config, "encoder", layer, bias_table),
             _feed_forward(config),
             self_attention_residual=_residual(config),
             feed_forward_residual=_residual(config),
         )
-        for layer in range(config.encoder_layers)
+        for layer in range(config.sharing.distinct(config.encoder_layers))
     ]
-    return Encoder(layers, _norm(config) if config.has_final_norm else None)
+    layers = [distinct[number] for number in config.sharing.order(config.encoder_layers)]
+    halting, norm = _halting(config), _norm(config) if config.has_final_norm else None
+    return Encoder(layers, norm) if halting is None else AdaptiveEncoder(layers, norm, halting)
 
 
-def build_decoder(config: TransformerConfig) -> Decoder:
+def build_decoder(config: TransformerConfig, encoder: Encoder | None = None) -> Decoder:
     """Build the decoder's stack, with cross-attention where there is an encoder to attend to."""
     crosses, bias_table = config.encoder_layers > 0, build_bias_table(config)
-    layers = [
+    distinct = [
         DecoderLayer(
             build_attention(config, "decoder", layer, bias_table),
             build_attention(config, "cross", layer) if crosses else None,
@@ -59,15 +72,42 @@ def build_decoder(config: TransformerConfig) -> Decoder:
             cross_attention_residual=_residual(config) if crosses else None,
             feed_forward_residual=_residual(config),
         )
-        for layer in range(config.decoder_layers)
+        for layer in range(config.sharing.distinct(config.decoder_layers))
     ]
-    return Decoder(layers, _norm(config) if config.has_final_norm else None)
+    layers = [distinct[number] for number in config.sharing.order(config.decoder_layers)]
+    if config.sharing.encoder_decoder:
+        assert encoder is not None
+        for layer, to in zip(layers, encoder.layers, strict=True):
+            _tie(layer, to)  # type: ignore[arg-type]
+    halting, norm = _halting(config), _norm(config) if config.has_final_norm else None
+    return Decoder(layers, norm) if halting is None else AdaptiveDecoder(layers, norm, halting)
 
 
 def build_output(config: TransformerConfig, embedding: Embedding) -> OutputProjection:
     """Build the projection to the vocabulary, tied to the embedding of the last stack where the two are shared."""
-    tied = embedding.tokens.weight if config.shared_embeddings in ("all", "target-output") else None
-    return OutputProjection(config.vocab_size, config.d_model, tied_to=tied, bias=config.output_bias)
+    tied = embedding.tokens if config.shared_embeddings in ("all", "target-output") else None
+    width, bias = config.sharing.embedding_width, config.output_bias
+    if width is None:
+        weight = None if tied is None else tied.weight
+        return OutputProjection(config.vocab_size, config.d_model, tied_to=weight, bias=bias)
+    assert tied is None or isinstance(tied, FactorizedTokenEmbedding)
+    return FactorizedOutputProjection(config.vocab_size, width, config.d_model, tied_to=tied, bias=bias)
+
+
+def _tie(layer: DecoderLayer, to: EncoderLayer) -> None:
+    """Give a decoder layer the projections of an encoder layer; norms, and what varies attention, stay its own."""
+    names = ("query", "key", "value", "output", "query_norm", "key_norm")
+    pairs = [(getattr(layer.self_attention, name), getattr(to.self_attention, name)) for name in names]
+    for mine, theirs in [*pairs, (layer.feed_forward, to.feed_forward)]:
+        if mine is not None:
+            for part, source in zip(mine.modules(), theirs.modules(), strict=True):
+                for name, parameter in source.named_parameters(recurse=False):
+                    setattr(part, name, parameter)
+
+
+def _halting(config: TransformerConfig) -> Halting | None:
+    act = config.sharing.act
+    return None if act is None else Halting(config.d_model, threshold=act.threshold, cost=act.cost)
 
 
 def _feed_forward(config: TransformerConfig) -> FeedForward:

@@ -8,6 +8,7 @@ from regard.configs import Config
 from regard.errors import ConfigError, InputError
 from regard.layers import head_width
 from regard.layers.residual import NormPlacement
+from regard.model.sharing import Sharing, SharingConfig
 from regard.model.variations import AttentionConfig, PositionsConfig, position_kind
 from regard.ops.feed_forward import Activation
 from regard.ops.positions import SinusoidLayout
@@ -96,6 +97,8 @@ class TransformerConfig(Config):
     """On the embeddings and on what each sublayer gives, as in the paper."""
     attention: AttentionConfig = AttentionConfig()
     """How attention differs from the paper's: a table of its own."""
+    sharing: Sharing = SharingConfig()
+    """Which parameters are used several times: a table of its own, or the kind of sharing between layers."""
     attention_dropout: Rate = 0.0
     """On the attention weights. Kinds of attention other than the softmax have none to drop."""
     activation_dropout: Rate = 0.0
@@ -147,6 +150,7 @@ class TransformerConfig(Config):
                 f"shared_embeddings is {self.shared_embeddings!r}, which needs one vocabulary, "
                 f"but source_vocab_size is {self.source_size} and vocab_size {self.vocab_size}"
             )
+        self._check_sharing()
         for name, value, size in (
             ("pad_id", self.pad_id, min(self.vocab_size, self.source_size)),
             ("bos_id", self.bos_id, self.vocab_size),
@@ -154,6 +158,16 @@ class TransformerConfig(Config):
         ):
             if value is not None and value >= size:
                 raise InputError(f"{name} {value} is outside the vocabulary of {size}")
+
+    def _check_sharing(self) -> None:
+        sharing, stacks = self.sharing, (self.encoder_layers, self.decoder_layers)
+        if sharing.layers is not None and sharing.layers > max(stacks):
+            raise InputError(f"sharing.layers is {sharing.layers}, more than the {max(stacks)} layers of a stack")
+        if sharing.encoder_decoder and stacks[0] != stacks[1]:
+            raise InputError(
+                "sharing.encoder_decoder needs as many layers in the encoder as in the decoder; "
+                f"encoder_layers is {stacks[0]} and decoder_layers {stacks[1]}"
+            )
 
     def _check_positions(self) -> None:
         d_k, name = head_width(self.d_model, self.num_heads, "d_k", self.d_k), position_kind(self.positions)

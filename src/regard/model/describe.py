@@ -25,8 +25,10 @@ _PROJECTIONS = [
     ("attention.query_norm", ["γ"], "(K)"),
     ("attention.key_norm", ["γ"], "(K)"),
     ("norm", ["γ", "β"], "(D)"),
+    ("halting.probability", ["halting", ""], "(1, D)"),
     ("output", ["output", ""], "(W, D)"),
 ]
+_FACTORIZED = {"tokens": (["E", "E→D"], "(W, E), (D, E)"), "output": (["output", "", ""], "(W, E), (D, E)")}
 
 
 def describe(config: TransformerConfig, parameters: Mapping[str, Tensor]) -> str:
@@ -35,13 +37,13 @@ def describe(config: TransformerConfig, parameters: Mapping[str, Tensor]) -> str
     norms = {"pre": "norms before the sublayers", "post": "norms after the residuals"}[config.norm_placement]
     sections = [
         f"Transformer, {config.kind}: {total:,} parameters\n"
-        f"{config.encoder_layers} + {config.decoder_layers} layers, {norms}, {config.activation}",
+        f"{config.encoder_layers} + {config.decoder_layers} layers{_shared(config)}, {norms}, {config.activation}",
         _section("Symbols", ["ours", "notes", "meaning", "size"], _symbols(config)),
         _section(
             "Parameters\nWeights are stored transposed to the notes: a head's W_Q, (d_model, d_k), is\n"
             "K rows of ours. A * stands for the number of a layer.",
             ["matrix", "notes", "letters", "shape", "copies", "parameters"],
-            [*_parameter_rows(parameters), ["all", "", "", "", "", f"{total:,}"]],
+            [*_parameter_rows(config, parameters), ["all", "", "", "", "", f"{total:,}"]],
         ),
         _section("What flows through it", ["tensor", "notes", "meaning", "shape"], _flow(config)),
         _section("Which tokens attend to which", ["layer", "attention", "mask"], _attentions(config)),
@@ -84,7 +86,14 @@ def _symbols(config: TransformerConfig) -> list[list[str]]:
     ]
 
 
-def _parameter_rows(parameters: Mapping[str, Tensor]) -> list[list[str]]:
+def _shared(config: TransformerConfig) -> str:
+    """Return how many of the layers are distinct, where some are shared."""
+    stacks = (config.encoder_layers, config.decoder_layers)
+    distinct = [config.sharing.distinct(depth) for depth in stacks]
+    return "" if distinct == list(stacks) else f" ({distinct[0]} + {distinct[1]} distinct)"
+
+
+def _parameter_rows(config: TransformerConfig, parameters: Mapping[str, Tensor]) -> list[list[str]]:
     """Return a row for each module, under the name of the one it is part of; layers that are alike are copies."""
     modules: dict[str, list[Tensor]] = {}
     for name, tensor in parameters.items():
@@ -99,6 +108,8 @@ def _parameter_rows(parameters: Mapping[str, Tensor]) -> list[list[str]]:
         fitting = ((names, letters) for end, names, letters in _PROJECTIONS if module.endswith(end))
         names, letters = next(fitting, ([], ""))
         parent, _, name = module.rpartition(".")
+        if config.sharing.embedding_width is not None and "attention" not in parent:
+            names, letters = _FACTORIZED.get(name, (names, letters))
         if parent and parent != heading:
             rows.append([parent])
         heading = parent

@@ -91,10 +91,12 @@ def read_model_directory(path: Path) -> SavedModel:
     modules = read_modules(path / CONFIG_FILE)
     if modules:  # whose parameters may have any names
         return SavedModel(config, tensors, modules)
-    for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+    for stack, depth in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        layers = config.sharing.distinct(depth)
         found = len({name.split(".")[2] for name in tensors if name.startswith(f"{stack}.layers.")})
         if found != layers:  # found out before a thousand layers are built
-            raise ModelError(f"{path}: its configuration has {stack}_layers {layers}, and its weights have {found}")
+            said = f"{stack}_layers {depth}" + ("" if layers == depth else f" ({layers} of them distinct)")
+            raise ModelError(f"{path}: its configuration has {said}, and its weights have {found}")
     return SavedModel(config, tensors)
 
 

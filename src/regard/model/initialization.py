@@ -8,6 +8,8 @@ from torch.overrides import TorchFunctionMode
 
 from regard.layers import Decoder, Encoder, FeedForward, MultiHeadAttention
 
+_BRANCHES = (MultiHeadAttention, FeedForward)
+
 
 def initialize(model: nn.Module) -> None:
     """Draw every projection so that signals keep their size, and residual branches so that depth does not matter.
@@ -19,8 +21,9 @@ def initialize(model: nn.Module) -> None:
     """
     for stack in model.modules():
         if isinstance(stack, Encoder | Decoder):
-            branches = [m for m in stack.modules() if isinstance(m, MultiHeadAttention | FeedForward)]
-            for branch in branches:
+            # By depth: a layer that is applied several times adds to the residual stream as often.
+            branches = [m for layer in stack.layers for m in layer.modules() if isinstance(m, _BRANCHES)]
+            for branch in dict.fromkeys(branches):
                 _draw(branch, residual_gain=len(branches) ** -0.5)
 
 

@@ -66,17 +66,22 @@ class Transformer(nn.Module):
         shares_source = config.shared_embeddings in ("all", "source-target")
         tied_to = self.source_embedding if shares_source else None
         self.target_embedding = build_embedding(config, config.vocab_size, tied_to) if has_decoder else None
-        self.decoder = build_decoder(config) if has_decoder else None
+        self.decoder = build_decoder(config, self.encoder) if has_decoder else None
         self.output = build_output(config, self._last_embedding)
         initialize(self)
 
-    def encode(self, source: Tensor, source_mask: Mask | Tensor | None = None) -> Memory:
-        """Encode tokens (B, S). Padding is masked, unless another mask of the keys, (B, 1, 1, S), is given."""
+    def encode(
+        self, source: Tensor, source_mask: Mask | Tensor | None = None, *, costs: list[Tensor] | None = None
+    ) -> Memory:
+        """Encode tokens (B, S). Padding is masked, unless another mask of the keys, (B, 1, 1, S), is given.
+
+        What the positions cost beyond the loss (adaptive computation time), BS, is appended to `costs`.
+        """
         if self.encoder is None or self.source_embedding is None:
             raise InputError("this model is a decoder alone (encoder_layers is 0): it has nothing to encode with")
         x_BSD, at = self._embedded(self.source_embedding, source)
         mask = padding_mask(source, self.config.pad_id) if source_mask is None else _key_mask(source_mask, source)
-        return Memory(self.encoder(x_BSD, mask, **at), mask)
+        return Memory(self.encoder(x_BSD, mask, **at, **self._counting(costs)), mask)
 
     def decode(
         self,
@@ -86,12 +91,14 @@ class Transformer(nn.Module):
         cache: DecoderCache | None = None,
         lengths: Rows | None = None,
         record: list[Tensor] | None = None,
+        costs: list[Tensor] | None = None,
     ) -> Tensor:
         """Return the decoder's states (B, T, D), the notes' h_{1:T}, for target tokens (B, T).
 
         With a cache from `start_cache`, the target is what comes after the tokens that were decoded with it before,
         and the memory is the one that it was started with; no gradient is kept. `lengths` then tells how many tokens of
-        each row are real, where rows differ. Each layer's weights BHTS over the source are appended to `record`.
+        each row are real, where rows differ. Each layer's weights BHTS over the source are appended to `record`, and
+        what the positions cost beyond the loss, BT, to `costs`.
         """
         decoder, embedding = self._decoder_parts()
         states: Tensor
@@ -108,7 +115,7 @@ class Transformer(nn.Module):
             raise InputError("decode was given lengths without a cache; a target's padding needs none")
         else:
             x_BTD, at = self._embedded(embedding, target)
-            states = decoder(x_BTD, *self._checked(memory), record=record, **at)
+            states = decoder(x_BTD, *self._checked(memory), record=record, **at, **self._counting(costs))
         return states
 
     @torch.no_grad()
@@ -219,6 +226,9 @@ class Transformer(nn.Module):
         if self.decoder is None or self.target_embedding is None:
             raise InputError("this model is an encoder alone (decoder_layers is 0): it has nothing to decode with")
         return self.decoder, self.target_embedding
+
+    def _counting(self, costs: list[Tensor] | None) -> dict[str, list[Tensor]]:
+        return {} if costs is None or self.config.sharing.act is None else {"costs": costs}
 
     def _embedded(self, embedding: Embedding, tokens: Tensor) -> tuple[Tensor, dict[str, Any]]:
         """Return the embedded tokens of whole sequences, and the positions for a stack if they are not 0, 1, 2 …."""

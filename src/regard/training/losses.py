@@ -1,4 +1,7 @@
-"""What training makes small. A loss is a function of the model and a batch that gives a sum over target tokens."""
+"""What training makes small. A loss is a function of the model and a batch that gives a sum over target tokens.
+
+With adaptive computation time, the ponder cost of the tokens of source and target is a part of it.
+"""
 
 from collections.abc import Callable
 
@@ -22,9 +25,11 @@ def cross_entropy(smoothing: float = 0.1, pad_id: int = 0) -> Loss:
 
     def loss(model: Transformer, batch: Batch) -> Tensor:
         real_BT = batch.labels_BT != pad_id
-        states_RD = decoder_states(model, batch.source_BS, batch.target_BT, real_BT)
+        costs: list[Tensor] = []
+        states_RD = decoder_states(model, batch.source_BS, batch.target_BT, real_BT, costs=costs)
         with keys_by_position(*real_BT.nonzero(as_tuple=True)):
-            return model.output.loss(states_RD, batch.labels_BT[real_BT], smoothing=smoothing)
+            loss = model.output.loss(states_RD, batch.labels_BT[real_BT], smoothing=smoothing)
+        return loss + sum(cost.sum() for cost in costs)
 
     return loss
 
@@ -34,11 +39,14 @@ def r_drop(alpha: float, smoothing: float = 0.1, pad_id: int = 0) -> Loss:
 
     def loss(model: Transformer, batch: Batch) -> Tensor:
         real_BT = batch.labels_BT != pad_id
-        first_RD, second_RD = (decoder_states(model, batch.source_BS, batch.target_BT, real_BT) for _ in range(2))
+        source_BS, target_BT = batch.source_BS, batch.target_BT
+        costs: list[Tensor] = []
+        first_RD, second_RD = (decoder_states(model, source_BS, target_BT, real_BT, costs=costs) for _ in range(2))
         with keys_by_position(*real_BT.nonzero(as_tuple=True)):
-            return model.output.r_drop_loss(
+            loss = model.output.r_drop_loss(
                 first_RD, second_RD, batch.labels_BT[real_BT], smoothing=smoothing, alpha=alpha
             )
+        return loss + sum(cost.sum() for cost in costs)
 
     return loss
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -263,8 +264,10 @@ class _Objective(nn.Module):
 def _shard(model: Transformer, objective: nn.Module) -> None:
     from torch.distributed.fsdp import fully_shard
 
-    for stack in (model.encoder, model.decoder):
-        for layer in _layers(stack):
+    layers = dict.fromkeys(layer for stack in (model.encoder, model.decoder) for layer in _layers(stack))
+    owners = Counter(parameter for layer in layers for parameter in layer.parameters())
+    if max(owners.values()) == 1:  # what two layers share is in the shard of the whole model
+        for layer in layers:
             fully_shard(layer)
     fully_shard(objective)
 

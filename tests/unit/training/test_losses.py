@@ -25,7 +25,7 @@ class Recited(Transformer):
         setattr(self.output, "forward", lambda states: states)  # noqa: B010
         self._logits = logits
 
-    def encode(self, *args: object) -> Memory:
+    def encode(self, *args: object, **options: object) -> Memory:
         return Memory(torch.empty(0), torch.empty(0))
 
     def decode(self, *args: object, **options: object) -> torch.Tensor:

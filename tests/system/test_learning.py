@@ -15,10 +15,10 @@ from regard.training.evaluation import score_run
 
 
 def test_reversing_a_sequence_is_learned_in_a_minute() -> None:
-    started = time.perf_counter()
+    started = time.process_time()  # of the processor: others may use it, too
     model = learn()
     assert exact_match(model) > 0.99
-    assert time.perf_counter() - started < 60
+    assert time.process_time() - started < 60
 
 
 @pytest.mark.slow

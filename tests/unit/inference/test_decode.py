@@ -68,6 +68,8 @@ def test_several_searches_at_once_find_what_one_finds(precision: Precision, thre
     sources = [[*torch.randint(3, 20, (1 + number % 9,)).tolist(), 2] for number in range(60)]
     requests = [Request(limit=12)] * len(sources)
     settings = SearchSettings(beam=3)
+    # In float32 torch rounds by the number of rows that are computed together; the kernels do not.
+    exact = 1e-12 if precision == "float" or backend.uses_kernels else 1e-5
     before = set(threading.enumerate())
     together = decode_requests(backend, sources, requests, settings)
     assert torch.get_num_threads() == 3
@@ -75,7 +77,7 @@ def test_several_searches_at_once_find_what_one_finds(precision: Precision, thre
     for source, found in zip(sources, together, strict=True):
         (alone,) = decode_requests(backend, [source], requests[:1], settings)
         assert [one.tokens for one in found] == [one.tokens for one in alone]
-        assert [one.score for one in found] == pytest.approx([one.score for one in alone], abs=1e-12)
+        assert [one.score for one in found] == pytest.approx([one.score for one in alone], abs=exact)
 
 
 def test_a_search_that_fails_ends_the_others(three_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,8 +51,7 @@ def make_train_step(size: Size, training: dict[str, str], **model: str) -> tuple
         nonlocal number
         number += 1
         batch = Batch(source, target, labels, torch.arange(len(source)), int((labels != PAD).sum()))
-        train_step.gradients(number, [batch])
-        train_step.step(RATE, number)
+        train_step.step(RATE, number, train_step.gradients(number, [batch]))
 
     return train_step, step
 

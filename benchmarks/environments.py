@@ -11,6 +11,14 @@ PEERS = {
     "marian": [TORCH, "numpy", "transformers==5.22.2"],
     "joeynmt": [TORCH, "joeynmt==2.3.0", "importlib_metadata", "safetensors"],  # it imports what it does not ask for
     "eole": [TORCH, "eole==0.6.4"],
+    "long": [
+        TORCH,
+        "numpy",
+        "local-attention==1.11.2",
+        "performer-pytorch==1.1.4",
+        "linformer==0.2.3",
+        "nystrom-attention==0.0.14",
+    ],
     "ctranslate2": ["ctranslate2==4.8.4", "numpy"],
 }
 

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from regard import load, recipes, train
 from regard.cli.explain import show
-from regard.inspection import draw_attention, explain_sentence
+from regard.inspection import draw_attention, draw_pattern, explain_sentence
+from regard.layers.patterns import BigBird, BlockSparse, Longformer, SlidingWindow
 from regard.training.curves import draw_curves
 
 HERE = Path(__file__).parent
@@ -23,6 +24,7 @@ def main() -> None:
     """Draw all of them; one is of a run, which takes a minute or two."""
     draw_packages()
     draw_what_runs()
+    draw_patterns()
     draw_explain()
     draw_translation()
     draw_training()
@@ -126,6 +128,20 @@ def draw_what_runs() -> None:
         color="#222",
     )
     diagram.save("what-runs.png")
+
+
+def draw_patterns() -> None:
+    """The sparse attention patterns, small."""
+    strided = [[int(i == j or j % 4 == 3) for j in range(16)] for i in range(16)]
+    patterns = {
+        "window": SlidingWindow(6),
+        "sinks": SlidingWindow(6, sinks=3),
+        "longformer": Longformer(6, global_tokens=3),
+        "bigbird": BigBird(window_blocks=1, global_blocks=1, random_blocks=2, block=4),
+        "blocks": BlockSparse(strided, block=4),
+    }
+    for name, pattern in patterns.items():
+        draw_pattern(pattern, HERE / f"pattern-{name}.png")
 
 
 def draw_translation() -> None:

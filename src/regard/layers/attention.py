@@ -166,6 +166,8 @@ class MultiHeadAttention(nn.Module):
             return self.attend(query, key_value, mask, bias=bias, at=here, return_weights=return_weights)
         assert isinstance(cache, AppendCache), f"{type(cache).__name__} is of another kind of attention"
         past = cache.append(key_value)
+        if self.pattern is not None:
+            self.pattern.check_length(int(cache.lengths.max(initial=0)))
         at = None
         if index is not None:
             S = past.key_value.key_BGSK.size(2)
@@ -321,6 +323,8 @@ class MultiHeadAttention(nn.Module):
         T, device = query.size(1), query.device
         if (self.positions is not None or self.pattern is not None) and T != S:
             raise InputError(f"{T} queries attend to {S} keys; relative positions and patterns are for self-attention")
+        if self.pattern is not None:
+            self.pattern.check_length(S)
         query_index, key_index = torch.arange(T, device=device), torch.arange(S, device=device)
         if positions is None:
             return Placement(query_index, key_index, query_index, key_index, states)

@@ -188,11 +188,15 @@ class KeyValueCache(AppendCache):
         space = 0 if self._kept is None else self._kept.key_BGSK.size(2)
         if self._kept is not None and space >= S:
             return self._kept
-        key, value = (x.new_zeros(*x.shape[:2], max(S, 2 * space, 16), x.size(3)) for x in new)
+        key, value = (x.new_zeros(*x.shape[:2], self._room(S, space), x.size(3)) for x in new)
         if self._kept is not None:
             key[:, :, :space] = self._kept.key_BGSK
             value[:, :, :space] = self._kept.value_BGSV
         return KeyValue(key, value)
+
+    def _room(self, S: int, space: int) -> int:
+        """Return for how many positions to make room where S are needed: more than that, so that it is rarely done."""
+        return max(S, 2 * space, 16)
 
 
 class SourceCache:

@@ -5,19 +5,20 @@ grow with the pattern and not with T · S.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from regard.layers.block_masks import BlockMasks, indexed
 from regard.layers.kv_cache import KeyValue, PastCache
 from regard.layers.patterns.pattern import Pattern
 from regard.layers.positions.relative import RelativePositions
 from regard.ops import Mask, attention
 from regard.ops.attention import attention_scores, centered_bias, masked_softmax, repeat_heads
 from regard.ops.dropout import dropout as apply_dropout
-from regard.ops.masks import Both, Causal, Given
+from regard.ops.masks import Given
 
 _BLOCK = 256  # queries computed together where there is no pattern
 _DENSE = 512 * 512  # as many scores of a head are computed at once
@@ -126,59 +127,30 @@ class SoftmaxAttention:
         T, S, device = query_BHTK.size(2), key_value.key_BGSK.size(2), query_BHTK.device
         # Blocks are split off once and joined again: the gradient of a slice would be as long as the whole.
         keys, values = (torch.split(x, C, dim=2) for x in key_value)
-        row_blocks, column_blocks = (torch.split(torch.arange(length, device=device), C) for length in (T, S))
+        masks = BlockMasks(self.pattern, mask, T, S, C, device)
+        without_pattern = replace(self, pattern=None)
+        # Scores are computed again in the backward pass rather than kept: memory grows with T, not with T · S.
+        recomputed = torch.is_grad_enabled() and not self._is_fused and self.dropout == 0.0
         outputs = []
         for number, query_BHCK in enumerate(torch.split(query_BHTK, C, dim=2)):
-            rows = row_blocks[number]
-            chosen = self._key_blocks(number, len(keys), causal=T == S and _is_causal(mask))
+            chosen = masks.key_blocks(number)
             if not chosen:
                 outputs.append(query_BHCK.new_zeros(*query_BHCK.shape[:3], values[0].size(3)))
                 continue
-            columns = _joined(column_blocks, chosen, dim=0)
-            block = KeyValue(_joined(keys, chosen, dim=2), _joined(values, chosen, dim=2))
+            rows, columns = masks.rows[number], _joined(masks.columns, chosen, dim=0)
             arguments = (
                 query_BHCK,
-                block,
-                None if mask is None else Given(block_of(mask, rows, columns, T, S)),
-                None if bias is None else _indexed(bias, rows, columns),
+                KeyValue(_joined(keys, chosen, dim=2), _joined(values, chosen, dim=2)),
+                masks.mask(number, rows, columns),
+                None if bias is None else indexed(bias, rows, columns),
                 at.block(rows, columns),
             )
-            # Scores are computed again in the backward pass rather than kept: memory grows with T, not with T · S.
-            recomputed = torch.is_grad_enabled() and not self._is_fused and self.dropout == 0.0
             outputs.append(
-                checkpoint(self.dense, *arguments, use_reentrant=False, preserve_rng_state=False)
+                checkpoint(without_pattern.dense, *arguments, use_reentrant=False, preserve_rng_state=False)
                 if recomputed
-                else self.dense(*arguments)
+                else without_pattern.dense(*arguments)
             )
         return torch.cat(outputs, dim=2)
-
-    def _key_blocks(self, number: int, count: int, *, causal: bool) -> Sequence[int]:
-        if self.pattern is None:
-            return range(number + 1 if causal else count)
-        chosen = self.pattern.key_blocks(number, count)
-        return [block for block in chosen if block <= number] if causal else chosen
-
-
-def block_of(mask: Mask, rows: Tensor, columns: Tensor, T: int, S: int) -> Tensor:
-    """Return the part of a mask for these queries and keys, without writing out the whole."""
-    if isinstance(mask, Both):
-        return block_of(mask.first, rows, columns, T, S) & block_of(mask.second, rows, columns, T, S)
-    if isinstance(mask, Causal) and mask.offset_B is None:
-        return columns <= rows[:, None] + (S - T)
-    return _indexed(mask.dense(T, S, rows.device), rows, columns)
-
-
-def _indexed(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Return some rows and columns of what broadcasts to (…, T, S)."""
-    if x.dim() > 1 and x.size(-2) > 1:
-        x = x.index_select(-2, rows)
-    return x.index_select(-1, columns) if x.size(-1) > 1 else x
-
-
-def _is_causal(mask: Mask | None) -> bool:
-    if isinstance(mask, Both):
-        return _is_causal(mask.first) or _is_causal(mask.second)
-    return isinstance(mask, Causal) and mask.offset_B is None
 
 
 def _joined(blocks: Sequence[Tensor], chosen: Sequence[int], *, dim: int) -> Tensor:

@@ -12,12 +12,25 @@ from pydantic import BeforeValidator, Field
 from regard.configs import Config
 from regard.errors import InputError
 from regard.layers.kinds.linear import FeatureMap, Gating
+from regard.layers.patterns.blocks import check_matrix
 from regard.layers.positions.t5_bias import check_t5_buckets
 
 Size = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
 Count = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 Factor = Annotated[float, Field(ge=1.0, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
+
+
+def _block_row(row: Any) -> Any:
+    """Return a row of 0s and 1s in a string as a tuple."""
+    if not isinstance(row, str):
+        return row
+    if set(row) - {"0", "1"}:
+        raise InputError(f"a row of the matrix of blocks is {row!r}; it is written in 0s and 1s, as in '110'")
+    return tuple(int(value) for value in row)
+
+
+BlockRow = Annotated[tuple[Annotated[int, Field(ge=0, le=1, strict=True)], ...], BeforeValidator(_block_row)]
 
 
 def one_of(what: str, choices: Mapping[str, type[Config]], plain: tuple[str, ...] = ()) -> BeforeValidator:
@@ -148,8 +161,55 @@ class WindowConfig(Config):
     """The first positions, which every query attends to (attention sinks, Xiao et al. 2024)."""
 
 
-PATTERNS: dict[str, type[Config]] = {"window": WindowConfig}
-PatternConfig = Annotated[WindowConfig, one_of("the pattern", PATTERNS)]
+class LongformerConfig(Config):
+    """A sliding window and global tokens (Longformer, Beltagy et al. 2020)."""
+
+    kind: Literal["longformer"] = "longformer"
+    size: Size = 256
+    """How many keys to each side a query attends to; in a decoder, how many before it."""
+    global_tokens: Size = 1
+    """The first positions, which attend to all keys (in a decoder, to all before them) and which all attend to."""
+
+
+class BigBirdConfig(Config):
+    """A window, global and random blocks (BigBird, Zaheer et al. 2020)."""
+
+    kind: Literal["bigbird"] = "bigbird"
+    block: Size = 64
+    """How many positions a block has."""
+    window_blocks: Count = 1
+    """How many blocks to each side a block attends to; in a decoder, how many before it."""
+    global_blocks: Count = 1
+    """The first blocks, which attend to all blocks (in a decoder, to all before them) and which all attend to."""
+    random_blocks: Count = 3
+    """How many earlier blocks each block samples; in an encoder both attend to each other."""
+    seed: Count = 0
+    """What is sampled is a function of this, of the layer and of the block."""
+
+
+class BlocksConfig(Config):
+    """A fixed block-sparse pattern: a matrix says which blocks of keys a block of queries attends to."""
+
+    kind: Literal["blocks"] = "blocks"
+    rows: tuple[BlockRow, ...]
+    """The matrix, a row for each block of queries: "110", or [1, 1, 0]. A sequence ends where the matrix does."""
+    block: Size = 64
+    """How many positions a block has."""
+
+    def check(self) -> None:
+        """Raise an `InputError` unless the matrix is square."""
+        check_matrix(self.rows)
+
+
+PATTERNS: dict[str, type[Config]] = {
+    "window": WindowConfig,
+    "longformer": LongformerConfig,
+    "bigbird": BigBirdConfig,
+    "blocks": BlocksConfig,
+}
+PatternConfig = Annotated[
+    WindowConfig | LongformerConfig | BigBirdConfig | BlocksConfig, one_of("the pattern", PATTERNS)
+]
 
 
 class LinearConfig(Config):

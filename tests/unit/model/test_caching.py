@@ -12,9 +12,9 @@ from torch.nn.utils.rnn import pad_sequence
 from regard import Transformer, TransformerConfig
 from regard.errors import InputError
 from regard.layers import DecoderCache
-from tests.strategies import VOCAB, configs, model_of, tokens
+from tests.strategies import VOCAB, configs, model_of, sparse_configs, tokens
 
-with_decoder = configs().filter(lambda config: config.kind != "encoder-only")
+with_decoder = (configs() | sparse_configs()).filter(lambda config: config.kind != "encoder-only")
 
 
 def start(model: Transformer, source: Tensor) -> DecoderCache:

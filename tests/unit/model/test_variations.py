@@ -20,7 +20,8 @@ from regard.errors import InputError, RegardError
 from regard.inference.decode import decode_requests
 from regard.inference.generic_decoder import GenericBackend
 from regard.layers import DecoderCache
-from tests.strategies import VOCAB, model_of, tokens, varied_configs
+from tests.strategies import VOCAB, model_of, tokens
+from tests.variations import varied_configs
 
 configs = varied_configs()
 with_decoder = configs.filter(lambda config: config.kind != "encoder-only")

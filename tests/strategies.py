@@ -28,7 +28,7 @@ def configs(draw: st.DrawFn) -> TransformerConfig:
         d_k=draw(st.sampled_from([None, 3])),
         d_v=draw(st.sampled_from([None, 5])),
         d_ff=draw(st.sampled_from([None, 10])),
-        activation=draw(st.sampled_from(["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"])),
+        activation=draw(st.sampled_from(["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh"])),
         bias=draw(st.booleans()),
         norm=draw(st.sampled_from(["layer", "rms"])),
         norm_placement=draw(st.sampled_from(["pre", "post"])),

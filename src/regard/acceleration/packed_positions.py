@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from regard.layers import MultiHeadAttention
 from regard.layers.patterns import SlidingWindow
-from regard.layers.positions import ALiBi
+from regard.layers.positions import ALiBi, RotaryPositions, T5Bias
 
-PACKED_PARTS: frozenset[type[nn.Module]] = frozenset({ALiBi, SlidingWindow})
+PACKED_PARTS: frozenset[type[nn.Module]] = frozenset({ALiBi, RotaryPositions, SlidingWindow, T5Bias})
 """The parts of attention that packed layers, and their kernels, know."""
 
 

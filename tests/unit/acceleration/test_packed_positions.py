@@ -14,6 +14,12 @@ from regard.kernels.bindings import kernels
 
 VARIATIONS: dict[str, dict[str, Any]] = {
     "alibi": {"positions": "alibi"},
+    "rotary": {"positions": "rope"},
+    "rotary, scaled, one key head": {
+        "num_kv_heads": 1,
+        "positions": {"kind": "rope", "scaling": {"kind": "yarn", "factor": 4.0, "original_length": 64}},
+    },
+    "T5": {"positions": {"kind": "t5", "buckets": 8, "max_distance": 5}},
     "window": {"attention": {"pattern": {"kind": "window", "size": 3, "sinks": 1}}},
     "alibi in a window, two key heads": {
         "positions": "alibi",

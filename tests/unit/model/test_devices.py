@@ -14,7 +14,7 @@ from regard.ops.rng import keyed_dropout
 from tests.strategies import VOCAB, configs, tokens
 
 META = torch.device("meta")
-with_decoder = configs().filter(lambda config: config.kind != "encoder-only")
+with_decoder = configs(relative=True).filter(lambda config: config.kind != "encoder-only")
 
 
 def built_on_it(config: TransformerConfig) -> Transformer:
@@ -36,7 +36,7 @@ def inputs_of(config: TransformerConfig, rows: int = 2) -> tuple[Tensor, ...]:
 
 
 @settings(max_examples=60)
-@given(configs(), any_way, st.booleans(), st.booleans())
+@given(configs(relative=True), any_way, st.booleans(), st.booleans())
 def test_a_model_takes_a_step(config: TransformerConfig, build: Build, training: bool, with_keys: bool) -> None:
     """Forward and backward pass and an optimizer step, with dropout by the device's own generator or by keys."""
     model = build(config).train(training)
@@ -58,7 +58,7 @@ def test_a_model_takes_a_step(config: TransformerConfig, build: Build, training:
 
 
 @settings(max_examples=30)
-@given(configs(), st.booleans())
+@given(configs(relative=True), st.booleans())
 def test_the_losses_of_an_output_projection(config: TransformerConfig, r_drop: bool) -> None:
     model, inputs = built_on_it(config), inputs_of(config)
     if config.kind == "encoder-decoder":

@@ -27,6 +27,12 @@ def keep_memory() -> bool:
     return _kept
 
 
+def release_kept_memory() -> None:
+    """Have glibc return the memory that it keeps; batches of other sizes leave more and more of it unused."""
+    if _kept:
+        ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
+
+
 def allocator() -> str:
     """Return the name of the allocator of large tensors."""
     if _kept or os.environ.get("MALLOC_MMAP_MAX_") == "0":

@@ -2,9 +2,7 @@
 
 import hashlib
 import os
-import zlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
@@ -15,29 +13,18 @@ from regard.acceleration.packed_linear import Precision, bytes_are_fast
 from regard.acceleration.process import prepare_process
 from regard.acceleration.snapshot import Snapshot
 from regard.data import Tokenizer
-from regard.data.sentences import (
-    Piece,
-    fitting_pieces,
-    is_opaque,
-    split_opaque,
-    split_sentences,
-    with_plain_spaces,
-)
 from regard.data.tokenizer import load_tokenizers
-from regard.decoding import Constraints, Hypothesis, Request, SearchSettings, Settled
-from regard.decoding.constraints import State
-from regard.decoding.phrases import UNREACHABLE
-from regard.decoding.settings import MOST_ROWS
+from regard.decoding import Hypothesis, Request, SearchSettings, Settled
+from regard.decoding.settings import GENERATION, read_settings
 from regard.decoding.shortlist import SHORTLIST, Shortlist
 from regard.devices import resolve_device
-from regard.errors import ConfigError, InputError, ModelError
-from regard.files import check_names, read_json
+from regard.errors import InputError, ModelError
 from regard.inference.backends import choose_backend
 from regard.inference.decode import decode_requests, decode_stream, default_limit
 from regard.inference.forced_decoding import cross_attention, token_log_probabilities
-from regard.inference.word_constraints import PhraseBook
 from regard.model import Transformer, TransformerConfig
 from regard.notebook import table_html
+from regard.tasks.requests import TextRequests
 from regard.tasks.translation import (
     CrossAttention,
     Part,
@@ -48,9 +35,7 @@ from regard.tasks.translation import (
     put_together,
 )
 
-GENERATION = "generation.json"
-_LARGEST_SETTINGS = 1 << 20
-_LONGEST_PIECE = 120  # tokens; longer sentences are cut into pieces
+_FEWEST_WITH_REQUIRED = 5  # hypotheses; fewer cannot both translate and wait for where a required word belongs
 
 
 class Pipeline:
@@ -78,6 +63,8 @@ class Pipeline:
                 f"the model knows {model.config.source_size} and {model.config.vocab_size} tokens, "
                 f"its tokenizers {source.vocab_size} and {target.vocab_size}"
             )
+        if precision not in ("auto", "float", "int8"):
+            raise InputError(f"precision {precision!r} is not known; it is one of auto, float, int8")
         self.name = name
         self._model, self.source, self.target = model.eval(), source, target
         self.settings = SearchSettings() if settings is None else settings
@@ -161,12 +148,17 @@ class Pipeline:
             precision = "int8" if is_fit and bytes_are_fast() else "float"
         self.precision: Precision = precision
         self._backend = choose_backend(self._model, precision, self.shortlist)
+        self._texts = TextRequests(self.source, self.target, self._backend)
         self._snapshot = Snapshot(self._model)
 
     @property
     def languages(self) -> list[str]:
-        """The languages that the model was trained to be told to write, by its tags such as <2de>."""
-        return [tag[2:-1] for tag in self.source.tags if tag.startswith("<2") and tag.endswith(">")]
+        """The languages that the model was trained to be told to write."""
+        return self._texts.languages
+
+    def tag(self, to: str | None) -> int | None:
+        """Return the token that asks for a language, if the model has any."""
+        return self._texts.tag(to)
 
     @property
     def identity(self) -> str:
@@ -212,35 +204,37 @@ class Pipeline:
         """
         self._refresh()
         lines = checked_texts(texts, "texts")
-        requested = RequestedWords(
-            tuple(checked_texts(require, "require")),
-            tuple(checked_texts(forbid, "forbid")),
-            _checked_prefix(prefix),
-        )
+        requested = RequestedWords.checked(require, forbid, prefix)
         settings = self.with_changes(changes)
-        asked = self._phrases.constraints(requested.require, requested.forbid)
-        cut = [self._pieces(text, whole=requested.something) for text in lines]
+        if requested.require:
+            settings = settings.with_beam_of(_FEWEST_WITH_REQUIRED)
+        asked = self._texts.constraints(requested)
+        cut = [self._texts.pieces(text, whole=requested.something) for text in lines]
         done: list[list[list[Part]]] = [[[] for _ in pieces] for pieces in cut]
         places: list[tuple[int, int]] = []
         sources: list[list[int]] = []
         for line, pieces in enumerate(cut):
             for at, (piece, _) in enumerate(pieces):
                 source = self.encoded(piece, to)
-                if piece and not requested.something and self._is_copied(piece, source) and _allows(asked, source):
-                    done[line][at] = [self._copied(piece, source)]
+                copied = None if requested.something or not piece else self._texts.copied(piece, source, asked)
+                if copied is not None:
+                    done[line][at] = [copied]
                 elif piece:
                     places.append((line, at))
                     sources.append(source)
+        # A sentence that comes again is translated once: samples, too, depend on the sentence alone.
+        distinct = list(dict.fromkeys(map(tuple, sources)))
         found = decode_requests(
             self._backend,
-            sources,
-            [self._request(source, requested, asked, settings) for source in sources],
+            distinct,
+            [self._texts.request(source, requested, asked, settings) for source in distinct],
             settings,
             never=self.target.special,
             text_of=self.target.decode if settings.n_best > 1 else None,
         )
-        for (line, at), source, hypotheses in zip(places, sources, found, strict=True):
-            parts = [self._part(source, hypothesis, align) for hypothesis in hypotheses]
+        hypotheses = dict(zip(distinct, found, strict=True))
+        for (line, at), source in zip(places, sources, strict=True):
+            parts = [self._part(source, hypothesis, align) for hypothesis in hypotheses[tuple(source)]]
             done[line][at] = [part for part in parts if part.text.strip()] or parts
         made = [put_together(pieces, parts, self.source, self.target) for pieces, parts in zip(cut, done, strict=True)]
         return made[0] if isinstance(texts, str) else made
@@ -250,9 +244,10 @@ class Pipeline:
         self._refresh()
         settings = self.with_changes(changes)
         (line,) = checked_texts([text], "texts")
-        for piece, space in self._pieces(line, whole=False):
-            if piece and self._is_copied(piece, self.encoded(piece, to)):
-                yield on_one_line(piece)
+        for piece, space in self._texts.pieces(line, whole=False):
+            copied = self._texts.copied(piece, self.encoded(piece, to), None) if piece else None
+            if copied is not None:
+                yield copied.text
             elif piece:
                 yield from self._streamed(piece, to, settings)
             yield on_one_line(space)
@@ -296,6 +291,8 @@ class Pipeline:
     def decode(self, sources: Sequence[list[int]], **changes: Any) -> list[list[Hypothesis]]:
         """Search for targets of sources in token numbers, with their tags and ends; best first."""
         self._refresh()
+        if isinstance(sources, str) or any(isinstance(source, str) for source in sources):
+            raise InputError("decode takes the token numbers of each source; translate takes texts")
         requests = [Request(limit=self.limit(source)) for source in sources]
         settings = self.with_changes(changes)
         return decode_requests(self._backend, sources, requests, settings, never=self.target.special)
@@ -306,8 +303,7 @@ class Pipeline:
 
     def encoded(self, text: str, to: str | None) -> list[int]:
         """Return the source tokens of a text: its language's tag, the text, its end."""
-        tag = self.tag(to)
-        return [*([] if tag is None else [tag]), *self.source.encode(with_plain_spaces(text)), self.source_end]
+        return self._texts.encoded(text, to)
 
     @property
     def source_end(self) -> int:
@@ -325,87 +321,10 @@ class Pipeline:
             raise InputError("the model has no shortlist; `regard shortlist` makes one")
         return settings
 
-    def tag(self, to: str | None) -> int | None:
-        """Return the token that asks for a language, if the model has any."""
-        languages = self.languages
-        if to is None and len(languages) > 1:
-            raise InputError(f"the model writes {' and '.join(languages)}; choose one with to= (--to)")
-        if to is not None and to not in languages:
-            known = f"it writes {', '.join(languages)}" if languages else "it has no languages to choose from"
-            raise InputError(f"language {to!r} is not one that this model writes; {known}")
-        return self.source.number(f"<2{to or languages[0]}>") if languages else None
-
-    def _pieces(self, text: str, whole: bool) -> list[Piece]:
-        """Cut a text into sentences, and those into what the model takes; with requested words it stays whole."""
-        # A table of positions has an end; the tag and the end of the source need a place in it too.
-        limit = min(_LONGEST_PIECE, self._backend.longest - 2)
-
-        def fits(piece: str) -> bool:
-            return len(piece) <= 20 * limit and len(self.source.encode(with_plain_spaces(piece))) <= limit
-
-        if whole:
-            bare = text.strip()
-            if not fits(bare):
-                raise InputError(
-                    f"the text that begins {bare[:30]!r} is too long to be translated whole, with what must come in it"
-                )
-            start = text.find(bare)
-            return [("", text[:start]), (bare, text[start + len(bare) :])]
-        pieces: list[Piece] = []
-        for sentence, space in split_sentences(text):
-            for part, gap in split_opaque(sentence, self._alphabet) or [("", "")]:
-                pieces += fitting_pieces(part, fits) if not is_opaque(part) else [(part, "")]
-                pieces[-1] = pieces[-1][0], pieces[-1][1] + gap
-            pieces[-1] = pieces[-1][0], pieces[-1][1] + space
-        return pieces
-
-    def _is_copied(self, piece: str, source: list[int]) -> bool:
-        """Whether there is nothing to translate in a piece."""
-        return is_opaque(piece) or not self.source.has_words(source)
-
-    @property
-    def _alphabet(self) -> frozenset[str] | None:
-        """The characters that are translated, where others are copied: with one vocabulary for both sides."""
-        return self.source.alphabet if self.source is self.target and self.source.kind != "words" else None
-
-    def _request(
-        self,
-        source: Sequence[int],
-        requested: RequestedWords,
-        constraints: Constraints | None,
-        settings: SearchSettings,
-    ) -> Request:
-        prefix = tuple(self.target.encode(with_plain_spaces(requested.prefix)))
-        if any(number in self.target.special for number in prefix):
-            raise InputError(f"{requested.prefix!r} has a word that the model does not know, and cannot write")
-        if not requested.something and self.source is self.target:
-            # What the vocabulary has no piece for is spelled in bytes; it must come through as it is.
-            runs = self.source.spelled_in_bytes(source)
-            if runs:
-                both = self._phrases.constraints((), requested.forbid, runs)
-                if both is not None and both.distance(both.start) < UNREACHABLE:  # or what is forbidden is more
-                    constraints = both
-        needed = len(prefix) + (0 if constraints is None else constraints.distance(constraints.start))
-        longest = max(self.limit(source), needed + 10, settings.min_length + 10)
-        return Request(
-            limit=min(longest, self._backend.longest) if needed < UNREACHABLE else self.limit(source),
-            prefix=prefix,
-            constraints=constraints,
-            seed=zlib.crc32(repr(list(source)).encode()),
-        )
-
-    @cached_property
-    def _phrases(self) -> PhraseBook:
-        return PhraseBook(self.target)
-
     def _part(self, source: list[int], hypothesis: Hypothesis, align: bool) -> Part:
         text = on_one_line(self.target.decode(hypothesis.tokens))
         attention = self._attention(source, hypothesis.tokens).mean_TS()[:-1] if align else None
         return Part(text, hypothesis, source, attention)
-
-    def _copied(self, piece: str, source: list[int]) -> Part:
-        written = Hypothesis(self.target.encode(piece), 0.0, 0.0, cut=False)
-        return Part(on_one_line(piece), written, source, copied=True)
 
     def attention(self, source: str, target: str, *, to: str | None = None) -> CrossAttention:
         """Return what each token of a translation attends to.
@@ -428,7 +347,7 @@ class Pipeline:
 
     def _streamed(self, piece: str, to: str | None, settings: SearchSettings) -> Iterator[str]:
         source = self.encoded(piece, to)
-        request = self._request(source, RequestedWords(), None, settings)
+        request = self._texts.request(source, RequestedWords(), None, settings)
         settled: list[int] = []
         shown = ""
         for event in decode_stream(self._backend, source, request, settings, never=self.target.special):
@@ -440,37 +359,6 @@ class Pipeline:
             text = on_one_line(self.target.decode(settled))
             yield text[len(shown) :]
             shown = text
-
-
-def _checked_prefix(prefix: str) -> str:
-    if not isinstance(prefix, str):
-        raise InputError(f"prefix is a {type(prefix).__name__}; a string was expected")
-    return checked_texts(prefix, "prefix")[0]
-
-
-def _allows(constraints: Constraints | None, tokens: Sequence[int]) -> bool:
-    """Whether tokens have no forbidden word in them."""
-    if constraints is None:
-        return True
-    state: State | None = constraints.start
-    for token in tokens:
-        state = None if state is None else constraints.after(state, token)
-    return state is not None and not constraints.is_hanging(state)
-
-
-def read_settings(path: Path) -> SearchSettings:
-    """Read how a model is made to write."""
-    content = read_json(path, largest=_LARGEST_SETTINGS)
-    check_names(content, path)
-    try:
-        settings = SearchSettings.model_validate(content)
-    except ConfigError as error:
-        raise ModelError(f"{path}: {error}") from None
-    # Who translates may ask for more; a model that came from elsewhere may not.
-    for name, most in (("beam", MOST_ROWS), ("n_best", MOST_ROWS), ("min_length", 50)):
-        if getattr(settings, name) > most:
-            raise ModelError(f"{path}: {name} is {getattr(settings, name)}; a model may set {most} at most")
-    return settings
 
 
 def load(

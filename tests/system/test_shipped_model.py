@@ -4,7 +4,9 @@ import random
 import re
 import subprocess
 import sys
+import time
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,8 @@ EVERYDAY = {
         "Good morning!": "Guten Morgen!",
     },
 }
-SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "tatoeba-de-en" / "deu.txt.gz"
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "data" / "tatoeba-de-en" / "deu.txt.gz"
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +75,10 @@ REQUIRED = {
 }
 
 
-def test_required_words_come_where_they_belong(model: regard.Pipeline) -> None:
+@pytest.mark.parametrize("beam", [1, 5])
+def test_required_words_come_where_they_belong(model: regard.Pipeline, beam: int) -> None:
     for (source, word), right in REQUIRED.items():
-        assert model.translate(source, to="en", require=[word]).text in right.split("|")
+        assert model.translate(source, to="en", require=[word], beam=beam).text in right.split("|")
 
 
 def test_a_required_word_that_does_not_belong_makes_no_further_sentences(model: regard.Pipeline) -> None:
@@ -88,6 +92,39 @@ def test_a_required_word_that_does_not_belong_makes_no_further_sentences(model: 
 @pytest.mark.parametrize("text", ["Ich habe\u00a0Hunger.", "Ich habe\tHunger.", "Ich\u2009habe\u3000Hunger."])
 def test_spaces_of_any_kind_are_spaces(model: regard.Pipeline, text: str) -> None:
     assert model.translate(text, to="en").text == model.translate("Ich habe Hunger.", to="en").text
+
+
+@pytest.mark.parametrize(
+    ("text", "usual"), [("Ich bin mu\u0308de.", "Ich bin müde."), ("Ich ﬁnde das gut.", "Ich finde das gut.")]
+)
+def test_accents_and_ligatures_in_characters_of_their_own_make_no_difference(
+    model: regard.Pipeline, text: str, usual: str
+) -> None:
+    assert model.translate(text, to="en").text == model.translate(usual, to="en").text
+
+
+def test_a_short_sentence_that_loses_its_words_is_reported(model: regard.Pipeline) -> None:
+    source = "Ich\u3164habe\u3164Hunger."  # a filler of Hangul, which counts as a letter
+    made = model.translate(source, to="en")
+    assert made.untranslated == (source,) or "hungry" in made.text
+
+
+LONG_LINES = [
+    "ab," * 30_000,
+    "a, " * 10_000,
+    "• a " * 5_000,
+    "A.B." * 10_000,
+    "a\n" * 3_000,
+    "e\u0301" * 30_000,
+    "(" * 50_000,
+]
+
+
+@pytest.mark.parametrize("line", LONG_LINES, ids=[repr(line[:4]) for line in LONG_LINES])
+def test_a_long_line_of_anything_takes_seconds(model: regard.Pipeline, line: str) -> None:
+    began = time.process_time()
+    assert model.translate(line, to="en").text
+    assert time.process_time() - began < 5.0
 
 
 def test_alternatives_are_distinct(model: regard.Pipeline) -> None:
@@ -140,32 +177,64 @@ def test_names_numbers_and_strange_signs_come_through(model: regard.Pipeline) ->
     assert "日本" in made
 
 
-@pytest.mark.slow
-def test_junk_goes_through_line_by_line(tmp_path: Path) -> None:
-    """10,000 lines of every kind of Unicode."""
+MEASURED = """
+import atexit, runpy
+from tests.system.test_hostile_models import peak_megabytes
+atexit.register(lambda: print(peak_megabytes()))
+runpy.run_module("regard", run_name="__main__", alter_sys=True)
+"""
+
+
+def junk_lines(count: int) -> Iterator[str]:
+    """Lines of every kind of Unicode, and words with every kind of sign between them."""
     draw = random.Random(5)
-    planes = [chr(code) for code in range(0x20000) if unicodedata.category(chr(code)) not in ("Cs",)]
+    planes = [
+        chr(code) for code in range(0x20000) if unicodedata.category(chr(code)) != "Cs" and chr(code) not in "\n\r"
+    ]
     latin = [char for char in planes if ord(char) < 0x250]
-
-    def line() -> str:
-        kind = draw.randrange(6)
+    words = ["Ich", "habe", "Hunger", "Wo", "ist", "Tom", "müde", "don’t", "3,14", "http://x.y/z", "</s>", "<2en>", "▁"]
+    glue = [*" \u00a0\t\u200b\u200d\u202e\u0301\ufeff\u2028\x00\x1f\u0338🙂-_'«…<>。", ""]
+    for _ in range(count):
+        kind, length = draw.randrange(8), draw.choice((1, 5, 20, 60))
         if kind == 0:
-            return ""
-        alphabet = latin if kind < 4 else planes
-        return "".join(draw.choices(alphabet, k=draw.choice((1, 5, 20, 60))))
+            yield ""
+        elif kind < 4:
+            yield "".join(draw.choices(latin, k=length))
+        elif kind < 6:
+            yield "".join(draw.choices(planes, k=length))
+        else:
+            yield "".join(draw.choice(words) + draw.choice(glue) for _ in range(length % 19))
 
-    lines = [line() for _ in range(9_996)]
-    lines += ["x" * 50_000, "wort " * 10_000, "🙂" * 50_000, "日本語。" * 12_500]
-    draw.shuffle(lines)
+
+def lost_in_translation(line: str, made: str, alphabet: frozenset[str]) -> list[str]:
+    """Return what is missing: characters that the model can only copy, and the whole line if hardly a word came."""
+    present = {*made, *unicodedata.normalize("NFC", made), *unicodedata.normalize("NFD", made)}
+    copied = [char for char in line if unicodedata.category(char)[0] in "LNSP" and char not in alphabet]
+    lost = [char for char in copied if not present & {char, unicodedata.normalize("NFC", char)}]
+    letters, written = (sum(map(str.isalnum, text)) for text in (line, made))
+    return lost + ([line] if 6 * written < letters else [])
+
+
+@pytest.mark.slow
+def test_junk_goes_through_line_by_line(model: regard.Pipeline, tmp_path: Path) -> None:
+    """10,000 lines; of each, the words come out or their loss is reported."""
+    lines = [*junk_lines(9_996), "x" * 50_000, "wort " * 10_000, "🙂" * 50_000, "日本語。" * 12_500]
     source, target = tmp_path / "junk", tmp_path / "made"
-    source.write_bytes(b"".join(re.sub("[\n\r]", " ", text).encode() + b"\n" for text in lines))
-    command = [sys.executable, "-m", "regard", "translate", "--to", "en", "--beam", "1"]
-    made = subprocess.run([*command, "-i", source, "-o", target], capture_output=True, check=False)
-    assert made.returncode == 0, made.stderr.decode()
-    assert target.read_bytes().count(b"\n") == 10_000
-    blank = [number for number, text in enumerate(source.read_bytes().split(b"\n")[:-1]) if not text]
-    written = target.read_bytes().split(b"\n")
-    assert all(written[number] == b"" for number in blank)
+    source.write_bytes(b"".join(line.encode() + b"\n" for line in lines))
+    options = ["translate", "--to", "en", "--beam", "1", "-i", str(source), "-o", str(target)]
+    ended = subprocess.run([sys.executable, "-c", MEASURED, *options], capture_output=True, check=False, cwd=ROOT)
+    said = ended.stderr.decode()
+    assert ended.returncode == 0, said
+    assert float(ended.stdout) < 1_000
+    made = target.read_bytes().decode().split("\n")[:-1]
+    assert len(made) == len(lines)
+    assert [text for line, text in zip(lines, made, strict=True) if not line and text] == []
+    reported = {int(number) for number in re.findall(r"^regard: line (\d+): nothing was written", said, re.MULTILINE)}
+    assert [
+        (line, text)
+        for number, (line, text) in enumerate(zip(lines, made, strict=True), 1)
+        if number not in reported and lost_in_translation(line, text, model.target.alphabet)
+    ] == []
 
 
 def test_its_test_set_comes_with_it() -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ import regard
 from regard.acceleration.packed_decoder import PackedBackend, PackedDecoder
 from regard.decoding import Request, Scheduler, SearchSettings, search
 from regard.errors import ConfigError, InputError, ModelError
+from regard.inference.decode import decode_requests
 from regard.pipelines import Pipeline, load
 from tests.unit.models import SENTENCES, save_small_model, small_model, small_pipeline
 
@@ -207,6 +209,17 @@ def test_what_is_no_text_is_refused_in_a_sentence(
         call(pipeline)
 
 
+def test_a_precision_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InputError, match="precision 'half' is not known; it is one of auto, float, int8"):
+        small_pipeline(precision="half")
+
+
+def test_texts_are_not_taken_for_token_numbers(pipeline: Pipeline) -> None:
+    for sources in ("Tom", ["Tom"]):
+        with pytest.raises(InputError, match="translate takes texts"):
+            pipeline.decode(sources)  # type: ignore[arg-type]
+
+
 def test_a_single_pair_is_scored_as_one(pipeline: Pipeline) -> None:
     alone = pipeline.score("Tom sees it.", "Mary likes it.", to="en")
     (listed,) = pipeline.score(["Tom sees it."], ["Mary likes it."], to="en")
@@ -256,6 +269,26 @@ def test_alternatives_are_distinct_texts(pipeline: Pipeline) -> None:
     for made in pipeline.translate(SENTENCES[::9], to="de", n_best=5):
         texts = [made.text, *(other.text for other in made.alternatives)]
         assert len(set(texts)) == len(texts)
+
+
+def test_alternatives_are_distinct_texts_when_sampled(pipeline: Pipeline) -> None:
+    for made in pipeline.translate(SENTENCES[::9], to="de", n_best=5, sample=True, top_k=2, temperature=0.1):
+        texts = [made.text, *(other.text for other in made.alternatives)]
+        assert len(set(texts)) == len(texts)
+
+
+def test_a_sentence_that_comes_again_is_decoded_once(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+
+    def counting(backend: Any, sources: Any, *rest: Any, **options: Any) -> Any:
+        decoded.append(len(sources))
+        return decode_requests(backend, sources, *rest, **options)
+
+    monkeypatch.setattr("regard.pipelines.decode_requests", counting)
+    first, line, other = pipeline.translate(["Tom sees it.", "Tom sees it. " * 50, "Mary sees it."], to="de")
+    assert decoded == [2]
+    assert line.text == f"{first.text} " * 50
+    assert other.text != first.text
 
 
 def test_a_directory_is_loaded_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -107,9 +107,9 @@ expected = int8_matmul(x, weight, None, NEAREST)
 
 def work():
     before = torch.get_num_threads()
-    from regard.kernels import bindings
-    bindings._threads.set(2)  # torch itself would wait for ever for its own
-    return before, bindings.threads(), torch.equal(int8_matmul(x, weight, None, NEAREST), expected)
+    from regard.kernels import dispatch
+    dispatch._threads.set(2)  # torch itself would wait for ever for its own
+    return before, dispatch.threads(), torch.equal(int8_matmul(x, weight, None, NEAREST), expected)
 
 print("ended with", in_child(work))
 """

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from regard.acceleration.derivatives import refuse_second_derivatives
 from regard.acceleration.dropout import dropout_stream, kernel_dropout
-from regard.kernels.bindings import LANES, AddNorm, AddNormGradients, can_compute, has_memory, library, threads
+from regard.kernels.bindings import LANES, AddNorm, AddNormGradients, library
+from regard.kernels.dispatch import can_compute, has_memory, threads
 from regard.ops.dropout import dropout_factors, fits_bytes
 from regard.ops.normalization import layer_norm
 from regard.ops.rng import stream_starts

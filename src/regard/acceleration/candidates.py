@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from regard.decoding.candidates import CandidateSelector, TorchSelector
-from regard.kernels.bindings import kernels, library, readable, threads
+from regard.kernels.bindings import kernels, library
+from regard.kernels.dispatch import readable, threads
 
 
 class KernelSelector(TorchSelector):

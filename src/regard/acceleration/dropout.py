@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from regard.acceleration.known import register_replacement
-from regard.kernels.bindings import DropoutStream, can_compute, has_memory, library, threads
+from regard.kernels.bindings import DropoutStream, library
+from regard.kernels.dispatch import can_compute, has_memory, threads
 from regard.layers import Dropout
 from regard.ops.dropout import dropout, dropout_factors, dropout_scale, fits_bytes
 from regard.ops.rng import stream_starts

@@ -10,7 +10,7 @@ from regard.acceleration.dropout import KernelDropout
 from regard.acceleration.known import reference_type, register_replacement
 from regard.acceleration.linear import Gradients, Int8Linear, can_use_int8, int8_linear, linear_gradients, sgemm_linear
 from regard.acceleration.sgemm import gated_in_place, gated_sgemm, sgemm
-from regard.kernels.bindings import is_traced
+from regard.kernels.dispatch import is_traced
 from regard.layers import Dropout, FeedForward
 
 

@@ -8,7 +8,8 @@ from torch import Tensor
 from regard.acceleration.derivatives import refuse_second_derivatives
 from regard.acceleration.sgemm import sgemm, sgemm_into
 from regard.errors import InputError
-from regard.kernels.bindings import can_compute, library, threads
+from regard.kernels.bindings import library
+from regard.kernels.dispatch import can_compute, threads
 from regard.ops.dropout import checked_rate
 from regard.ops.losses import check_labels
 

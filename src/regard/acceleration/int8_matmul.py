@@ -8,15 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.acceleration.sgemm import as_rows
-from regard.kernels.bindings import (
-    Int8Matmul,
-    MatrixView,
-    can_compute,
-    has_memory,
-    kernel_status,
-    library,
-    threads,
-)
+from regard.kernels.bindings import Int8Matmul, MatrixView, kernel_status, library
+from regard.kernels.dispatch import can_compute, has_memory, threads
 
 _MOST_INPUTS = 1024
 """Inputs that have a scale in common; of more, each part has its own. The kernels have the same number."""

@@ -14,17 +14,8 @@ from regard.acceleration.packed_layers import PackedHeads, PackedLayer, PackedNo
 from regard.acceleration.packed_linear import Linear, NativeByteLinear
 from regard.acceleration.packed_positions import PositionTables
 from regard.errors import InputError
-from regard.kernels.bindings import (
-    DecoderState,
-    Heads,
-    Layer,
-    LinearPointers,
-    Norm,
-    Stack,
-    kernels,
-    readable,
-    threads,
-)
+from regard.kernels.bindings import DecoderState, Heads, Layer, LinearPointers, Norm, Stack, kernels
+from regard.kernels.dispatch import readable, threads
 from regard.layers.patterns import SlidingWindow
 
 _LENGTH = 256  # of the tables of positions at first

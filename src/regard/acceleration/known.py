@@ -5,42 +5,26 @@ from functools import cache
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
-from regard.layers import (
-    Decoder,
-    DecoderLayer,
-    Dropout,
-    Embedding,
-    Encoder,
-    EncoderLayer,
-    FeedForward,
-    LayerNorm,
-    LearnedPositions,
-    MultiHeadAttention,
-    OutputProjection,
-    Residual,
-    RMSNorm,
-    SinusoidalPositions,
-    TokenEmbedding,
-)
+from regard import layers
 from regard.model import Transformer
 
 _KNOWN: frozenset[type[nn.Module]] = frozenset(
     {
-        Decoder,
-        DecoderLayer,
-        Dropout,
-        Embedding,
-        Encoder,
-        EncoderLayer,
-        FeedForward,
-        LayerNorm,
-        LearnedPositions,
-        MultiHeadAttention,
-        OutputProjection,
-        RMSNorm,
-        Residual,
-        SinusoidalPositions,
-        TokenEmbedding,
+        layers.Decoder,
+        layers.DecoderLayer,
+        layers.Dropout,
+        layers.Embedding,
+        layers.Encoder,
+        layers.EncoderLayer,
+        layers.FeedForward,
+        layers.LayerNorm,
+        layers.LearnedPositions,
+        layers.MultiHeadAttention,
+        layers.OutputProjection,
+        layers.RMSNorm,
+        layers.Residual,
+        layers.SinusoidalPositions,
+        layers.TokenEmbedding,
         Transformer,
         nn.Linear,
         nn.ModuleList,
@@ -79,7 +63,7 @@ def reference_type(module: nn.Module, parts: frozenset[type[nn.Module]] = frozen
     cls, methods, sharded = known
     if not methods.isdisjoint(vars(module)):
         return None
-    if isinstance(module, MultiHeadAttention) and _unknown_variations(module, parts):
+    if isinstance(module, layers.MultiHeadAttention) and _unknown_variations(module, parts):
         return None
     if torch_modules._has_any_global_hook():  # type: ignore[no-untyped-call]
         return None
@@ -99,7 +83,7 @@ def unknown_module(model: nn.Module, parts: frozenset[type[nn.Module]] = frozens
     return None
 
 
-def _unknown_variations(layer: MultiHeadAttention, parts: frozenset[type[nn.Module]]) -> list[str]:
+def _unknown_variations(layer: layers.MultiHeadAttention, parts: frozenset[type[nn.Module]]) -> list[str]:
     """Return the names of what varies attention and is not in `parts`; who knows any parts knows scales."""
     known = [name for name in ("positions", "pattern", "kind") if type(getattr(layer, name)) in parts]
     return [name for name in layer.variations() if name not in known and not (name == "scale" and parts)]
@@ -111,7 +95,7 @@ def _difference(module: nn.Module, parts: frozenset[type[nn.Module]] = frozenset
         return f"is a {cls.__module__}.{cls.__qualname__}"
     if own := sorted(_methods(cls) & vars(module).keys()):
         return f"has a {own[0]} of its own"
-    if isinstance(module, MultiHeadAttention) and (names := _unknown_variations(module, parts)):
+    if isinstance(module, layers.MultiHeadAttention) and (names := _unknown_variations(module, parts)):
         return f"varies attention ({', '.join(names)})"
     return "has hooks"
 

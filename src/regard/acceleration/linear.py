@@ -12,7 +12,7 @@ from regard.acceleration.int8_matmul import BOTH_STOCHASTIC, NEAREST, ROWS_STOCH
 from regard.acceleration.known import register_replacement
 from regard.acceleration.sgemm import as_rows, by_kernel, sgemm, sgemm_and_sums
 from regard.errors import InputError
-from regard.kernels.bindings import is_traced
+from regard.kernels.dispatch import is_traced
 
 
 @register_replacement

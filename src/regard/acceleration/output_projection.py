@@ -6,7 +6,7 @@ from torch import Tensor
 from regard.acceleration.fused_loss import linear_cross_entropy
 from regard.acceleration.known import reference_type, register_replacement
 from regard.acceleration.sampled_loss import sampled_cross_entropy, sampled_r_drop
-from regard.kernels.bindings import is_traced
+from regard.kernels.dispatch import is_traced
 from regard.layers import OutputProjection
 
 

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.acceleration.backend import Backend
 from regard.acceleration.beam_cache import State
 from regard.acceleration.kernel_layers import NativeStack
 from regard.acceleration.packed_embedding import Ints, PackedEmbedding
@@ -14,24 +15,20 @@ from regard.acceleration.packed_layers import PackedStack
 from regard.acceleration.packed_linear import Precision, packed_weight
 from regard.acceleration.shortlist_projection import ShortlistProjection
 from regard.decoding.shortlist import Shortlist, Words
-from regard.errors import InputError
 from regard.model import Transformer
 
 _READ = 32  # sources that are encoded at once
 
 
-class PackedBackend:
+class PackedBackend(Backend):
     """A model ready to decode; what is being decoded is in the `PackedDecoder` that it makes.
 
     Most weights are packed copies: after a model has changed, it needs a new backend.
     """
 
     def __init__(self, model: Transformer, precision: Precision = "float", shortlist: Shortlist | None = None) -> None:
-        config = model.config
-        if config.kind == "encoder-only" or config.bos_id is None or config.eos_id is None:
-            raise InputError("the model's config has no decoder, or no bos_id and eos_id; a search needs all of them")
-        self.config, self.model, self.precision, self.shortlist = config, model, precision, shortlist
-        self.start, self.end = config.bos_id, config.eos_id
+        super().__init__(model, shortlist)
+        self.precision = precision
         self.encoder = None if model.encoder is None else PackedStack(model.encoder, precision)
         assert model.decoder is not None
         self.decoder = PackedStack(model.decoder, precision)
@@ -49,22 +46,10 @@ class PackedBackend:
         self.name = f"packed {kind} decoder" + (", by kernels" if self.fast_decoder is not None else "")
         self.uses_kernels = self.fast_decoder is not None
 
-    def new_decoder(
-        self,
-        sources: Sequence[Sequence[int]],
-        beams: int,
-        *,
-        attention: bool = False,
-        words: Sequence[Words] | None = None,
-    ) -> "PackedDecoder":
-        """Return a decoder of sources; `words` are those that each may become, or all."""
-        return PackedDecoder(self, sources, beams, attention=attention, words=words)
-
     @property
-    def longest(self) -> int:
-        """How many tokens a target may have: the start takes a position too, and a learned table has an end."""
-        config = self.config
-        return config.max_positions - 1 if config.positions == "learned" else 10**9
+    def decoder_type(self) -> "type[PackedDecoder]":
+        """The decoder over packed layers."""
+        return PackedDecoder
 
     def read(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Ints]:
         """Return the encoder's states (R, D) of all tokens but padding, and how many of them each source has."""

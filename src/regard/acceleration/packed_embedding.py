@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.kernels.bindings import kernels, readable
+from regard.kernels.bindings import kernels
+from regard.kernels.dispatch import readable
 from regard.layers.embeddings import Embedding
 
 Ints = NDArray[np.int64]

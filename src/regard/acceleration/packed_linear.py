@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.kernels.bindings import LinearPointers, kernel_status, kernels, threads
+from regard.kernels.bindings import LinearPointers, kernel_status, kernels
+from regard.kernels.dispatch import threads
 
 Precision = Literal["float", "int8"]
 """As the weights are, or rounded to bytes."""

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from regard.acceleration.add_norm import add_and_norm
 from regard.acceleration.known import reference_type, register_replacement
-from regard.kernels.bindings import is_traced
+from regard.kernels.dispatch import is_traced
 from regard.layers import Dropout, LayerNorm, Residual
 
 

@@ -11,7 +11,8 @@ from regard.acceleration.fused_loss import ROWS, check_rows, scaled_gradients
 from regard.acceleration.int8_matmul import GOLDEN
 from regard.acceleration.linear import int8_linear, sgemm_linear
 from regard.errors import InputError
-from regard.kernels.bindings import LANES, SampledLoss, can_compute, library, threads
+from regard.kernels.bindings import LANES, SampledLoss, library
+from regard.kernels.dispatch import can_compute, threads
 from regard.ops.rng import random_words, stream_starts
 
 SMALL = 2.0**-6

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.kernels.bindings import MatrixView, Sgemm, can_compute, has_memory, library, threads
+from regard.kernels.bindings import MatrixView, Sgemm, library
+from regard.kernels.dispatch import can_compute, has_memory, threads
 
 _FEW_ROWS = 64
 """For fewer, packing the weights costs more than is saved."""

@@ -7,16 +7,8 @@ import torch
 from torch import Tensor
 
 from regard.acceleration.varlen import SameSequence
-from regard.kernels.bindings import (
-    LANES,
-    Attention,
-    AttentionGradients,
-    HeadsView,
-    can_compute,
-    has_memory,
-    library,
-    threads,
-)
+from regard.kernels.bindings import LANES, Attention, AttentionGradients, HeadsView, library
+from regard.kernels.dispatch import can_compute, has_memory, threads
 from regard.ops.attention import repeat_heads
 
 MAX_LENGTH = 64

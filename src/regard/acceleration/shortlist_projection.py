@@ -8,7 +8,8 @@ from torch import Tensor
 
 from regard.acceleration.packed_linear import Linear, NativeByteLinear, PackedBytes
 from regard.decoding.shortlist import Words
-from regard.kernels.bindings import LinearPointers, kernels, threads
+from regard.kernels.bindings import LinearPointers, kernels
+from regard.kernels.dispatch import threads
 
 
 class ShortlistProjection:

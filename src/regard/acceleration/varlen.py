@@ -9,7 +9,8 @@ from torch import Tensor
 
 from regard.acceleration.known import REFERENCES, unknown_module
 from regard.errors import InputError
-from regard.kernels.bindings import LANES, can_compute
+from regard.kernels.bindings import LANES
+from regard.kernels.dispatch import can_compute
 from regard.layers import Embedding, MultiHeadAttention, head_width
 from regard.layers.embeddings import check_tokens
 from regard.model import Transformer

@@ -195,9 +195,13 @@ def _translate_file(
 def _chunks(
     pipeline: "Pipeline", options: dict[str, Any], lines: Iterable[str], size: int
 ) -> Iterator[tuple[list[str], list["Translation"]]]:
+    from regard.memory import release_kept_memory
+
     rest = iter(lines)
     while chunk := list(islice(rest, size)):
         yield chunk, pipeline.translate(chunk, **options)
+        if len(chunk) == _CHUNK:
+            release_kept_memory()
 
 
 def _report_cuts(made: list["Translation"], first: int) -> None:

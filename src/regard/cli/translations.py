@@ -42,6 +42,8 @@ def _content(made: "Translation") -> dict[str, object]:
     content: dict[str, object] = {"text": made.text, "score": round(made.score, 6), "tokens": made.tokens}
     if made.cut:
         content["cut"] = True
+    if made.untranslated:
+        content["untranslated"] = made.untranslated
     if made.alignment is not None:
         content["source_tokens"], content["alignment"] = made.source_tokens, made.alignment
     if made.alternatives:

@@ -1,6 +1,7 @@
 """Texts into sentences and back: the spaces between them are kept, and nothing is ever lost."""
 
 import re
+import unicodedata
 from collections.abc import Callable, Container, Sequence
 
 Piece = tuple[str, str]
@@ -16,13 +17,17 @@ _END = re.compile(
 _MARKUP_HERE = re.compile(_MARKUP)
 # Thai, Lao, Burmese, Khmer, kana and the characters of Chinese: words are written without spaces between them.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_LONGEST_WORD = 120
-_NO_WORD = re.compile(rf"(?:(?![{_UNSPACED}])[^\s,;.!?…]){{{_LONGEST_WORD + 1},}}+")
+# Runs without a space that are no text: too long for a word, or too long for a list of words with commas between them.
+_NO_WORD = re.compile(
+    rf"(?<![^\s{_UNSPACED}])[^\s{_UNSPACED}]{{1001,}}+|(?<![^\s,;.!?…{_UNSPACED}])[^\s,;.!?…{_UNSPACED}]{{121,}}+"
+)
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 _INVISIBLE = {
     0x200B: " ",
     **dict.fromkeys(map(ord, "\u00ad\u2060\ufeff")),
 }  # a space of no width; soft hyphens, joiners
+_LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}  # ﬀ to ﬆ
+_ACCENTED = re.compile(r"[^\W\d_][\u0300-\u036f]+")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:[^\W\d_]|\d{1,3}|Mr|Mrs|Ms|Dr|Prof|St|No|Nr|vs|etc|e\.g|i\.e|ca|bzw|usw|Hr|Fr|Str|z\.\s?B|d\.\s?h|u\.\s?a)\.$",
     re.IGNORECASE,
@@ -82,7 +87,7 @@ def split_opaque(sentence: str, alphabet: Container[str] | None = None) -> list[
             break
         spans.append((opening, stop))
         stop = len(sentence[:opening].rstrip())
-    spans += [match.span() for match in _NO_WORD.finditer(sentence, start, stop)]
+    spans += [(start + match.start(), start + match.end()) for match in _NO_WORD.finditer(sentence[start:stop])]
     if alphabet is not None:
         spans += _unknown_signs(sentence, alphabet, spans)
     pieces: list[Piece] = []
@@ -137,7 +142,16 @@ def with_plain_spaces(text: str) -> str:
     >>> with_plain_spaces("a\\u00a0b\\tc")
     'a b c'
     """
-    return " ".join(text.translate(_INVISIBLE).split())
+    return " ".join(composed(text).translate(_INVISIBLE | _LIGATURES).split())
+
+
+def composed(text: str) -> str:
+    """Return a text with each letter and its accents as one character, where there is one; all else stays as it is.
+
+    >>> composed("mu\\u0308de") == "müde"
+    True
+    """
+    return _ACCENTED.sub(lambda match: unicodedata.normalize("NFC", match[0]), text)
 
 
 def fitting_pieces(text: str, fits: Callable[[str], bool]) -> list[Piece]:

@@ -140,7 +140,7 @@ class Beams:
         tokens = self.tokens_BNT[place, row, :length].tolist()
         finished = sentence.finished[group]
         found = Hypothesis(tokens, score, log_probability, cut=length >= sentence.request.limit)
-        if self._text_of is None or self.settings.sample:
+        if self._text_of is None:
             finished.append(found)
             return
         # The same text split into other tokens is the same hypothesis: the best of them stands for all.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.decoding.phrases import UNREACHABLE, Bools, PhraseAutomaton, token_phrase
+from regard.decoding.phrases import UNREACHABLE, Bools, Kinds, PhraseAutomaton, as_kinds, token_phrase
 
 State = tuple[int, ...]
 """A state of each required phrase and then of each forbidden one."""
@@ -152,7 +152,7 @@ class Constraints:
         return met and not self.is_hanging(state)
 
 
-def _common_kinds(phrases: Sequence[PhraseAutomaton]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _common_kinds(phrases: Sequence[PhraseAutomaton]) -> tuple[NDArray[np.int64], Kinds]:
     """Return kinds of tokens that are alike to every phrase: each phrase's number of it, and the kind of tokens."""
     kind_of_W = phrases[0].kind_of_W.astype(np.int64)
     kinds_PU = np.arange(phrases[0].next_SU.shape[1])[None]
@@ -160,4 +160,4 @@ def _common_kinds(phrases: Sequence[PhraseAutomaton]) -> tuple[NDArray[np.int64]
         U = phrase.next_SU.shape[1]
         pairs_U, kind_of_W = np.unique(kind_of_W * U + phrase.kind_of_W, return_inverse=True)
         kinds_PU = np.concatenate([kinds_PU[:, pairs_U // U], pairs_U[None] % U])
-    return kinds_PU, kind_of_W
+    return kinds_PU, as_kinds(kind_of_W)

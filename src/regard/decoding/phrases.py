@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Bools = NDArray[np.bool_]
 Ids = NDArray[np.int32]
+Kinds = NDArray[np.unsignedinteger[Any]]
 
 UNREACHABLE = 10**9
 """The distance to a phrase that no token leads to."""
@@ -17,7 +19,7 @@ UNREACHABLE = 10**9
 class PhraseAutomaton:
     """Finds a phrase, some number of times, in a sequence of tokens. Its S states are numbered from 0, the start."""
 
-    kind_of_W: Ids
+    kind_of_W: Kinds
     """Tokens are of U kinds; those of one kind lead from any state to the same state."""
     next_SU: Ids
     found_S: Bools
@@ -36,6 +38,11 @@ class PhraseAutomaton:
         return np.flatnonzero(nearer_U[self.kind_of_W]).tolist()
 
 
+def as_kinds(kinds_W: NDArray[np.integer[Any]]) -> Kinds:
+    """Return the kinds of all tokens in as few bytes as hold them: a thousand sentences may each have their own."""
+    return kinds_W.astype(np.min_scalar_type(int(kinds_W.max())))
+
+
 def token_phrase(vocab_size: int, tokens: Sequence[int], times: int = 1) -> PhraseAutomaton:
     """Return the automaton of a sequence of tokens (Knuth, Morris and Pratt, 1977).
 
@@ -45,8 +52,9 @@ def token_phrase(vocab_size: int, tokens: Sequence[int], times: int = 1) -> Phra
     (2, 1)
     """
     distinct = sorted(set(tokens))
-    kind_of_W = np.zeros(vocab_size, dtype=np.int32)
-    kind_of_W[distinct] = np.arange(1, len(distinct) + 1)
+    kinds_W = np.zeros(vocab_size, dtype=np.int32)
+    kinds_W[distinct] = np.arange(1, len(distinct) + 1)
+    kind_of_W = as_kinds(kinds_W)
     size = len(tokens)
     next_SU = np.zeros((size * times + 1, len(distinct) + 1), dtype=np.int32)
     for count in range(times):

@@ -2,16 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 from pydantic import ConfigDict, Field
 
 from regard.configs import Config
-from regard.errors import InputError
+from regard.errors import ConfigError, InputError, ModelError
+from regard.files import check_names, read_json
 
 if TYPE_CHECKING:
     from regard.decoding.constraints import Constraints
 
+GENERATION = "generation.json"
+"""The settings that a model directory comes with."""
+_LARGEST_SETTINGS = 1 << 20
 Size = Annotated[int, Field(ge=1, le=10_000, strict=True)]
 Count = Annotated[int, Field(ge=0, strict=True)]
 MOST_ROWS = 100
@@ -79,6 +84,11 @@ class SearchSettings(Config):
         """How many rows each sentence has."""
         return self.n_best if self.sample else self.beam
 
+    def with_beam_of(self, least: int) -> Self:
+        """Return these settings with a beam of at least so many hypotheses, that its groups still divide."""
+        times = -(-least // self.beam)
+        return self if times == 1 or self.sample else self.model_copy(update={"beam": times * self.beam})
+
     def check(self) -> None:
         """Raise an `InputError` where fields do not fit together."""
         if not self.sample and self.n_best > self.beam:
@@ -114,3 +124,18 @@ class Hypothesis:
     """log P of all its tokens and its end, as the model gives them."""
     cut: bool
     """Whether it ends because it reached its limit, and not because the model ended it."""
+
+
+def read_settings(path: Path) -> SearchSettings:
+    """Read how a model is made to write."""
+    content = read_json(path, largest=_LARGEST_SETTINGS)
+    check_names(content, path)
+    try:
+        settings = SearchSettings.model_validate(content)
+    except ConfigError as error:
+        raise ModelError(f"{path}: {error}") from None
+    # Who translates may ask for more; a model that came from elsewhere may not.
+    for name, most in (("beam", MOST_ROWS), ("n_best", MOST_ROWS), ("min_length", 50)):
+        if getattr(settings, name) > most:
+            raise ModelError(f"{path}: {name} is {getattr(settings, name)}; a model may set {most} at most")
+    return settings

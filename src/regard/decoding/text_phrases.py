@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.decoding.phrases import UNREACHABLE, Bools, Ids, PhraseAutomaton
+from regard.decoding.phrases import UNREACHABLE, Bools, Ids, PhraseAutomaton, as_kinds
 
 Symbols = tuple[int, ...]
 _NONE = -1  # pads the spelling of short tokens
@@ -16,17 +16,22 @@ class Spelling:
     """The symbols that each token of a vocabulary stands for: characters, or bytes of them.
 
     `joins` tells of a symbol whether it is part of a word, so that a word goes on with it; None if that is as it was
-    with the symbol before.
+    with the symbol before. `needs_space` tells whether a space is written between it and a word after it.
     """
 
-    def __init__(self, tokens: Sequence[Symbols], joins: Callable[[int], bool | None]) -> None:
+    def __init__(
+        self,
+        tokens: Sequence[Symbols],
+        joins: Callable[[int], bool | None],
+        needs_space: Callable[[int], bool] = lambda symbol: False,
+    ) -> None:
         symbols_WX = np.full((len(tokens), max(1, *map(len, tokens))), _NONE, dtype=np.int64)
         for number, symbols in enumerate(tokens):
             symbols_WX[number, : len(symbols)] = symbols
         self.symbols, places = np.unique(symbols_WX, return_inverse=True)
         self.places_WX: NDArray[np.int64] = places.reshape(symbols_WX.shape)
         """For each token the places of its symbols among all symbols."""
-        self.joins = joins
+        self.joins, self.needs_space = joins, needs_space
 
 
 @dataclass(frozen=True)
@@ -36,13 +41,15 @@ class Phrase:
     places: tuple[frozenset[Symbols], ...]
     splits: tuple[tuple[int, ...], ...] = ()
     """The tokens that the vocabulary itself has for it; in others a model would hardly write it."""
+    spaced: bool = False
+    """Whether a word of it that follows a comma or a full stop counts only with a space between them."""
 
 
 def text_phrase(spelling: Spelling, phrase: Phrase, times: int = 1) -> PhraseAutomaton:
     """Return the automaton of a phrase of a text."""
     symbols = _SymbolAutomaton(spelling, phrase, times)
     kinds_UX, kinds = np.unique(symbols.classes[spelling.places_WX], axis=0, return_inverse=True)
-    kind_of_W: Ids = kinds.reshape(-1).astype(np.int32)
+    kind_of_W = as_kinds(kinds.reshape(-1))
     next_SU, states = _explored(symbols, kinds_UX)
     found_S = np.array([count == times for count, _, _ in states])
     complete_S = found_S | np.array([count + 1 == times and symbols.final in nodes for count, nodes, _ in states])
@@ -58,7 +65,7 @@ def text_phrase(spelling: Spelling, phrase: Phrase, times: int = 1) -> PhraseAut
 
 
 State = tuple[int, frozenset[int], bool]
-"""How often the phrase was found, the nodes that a further occurrence has reached, whether the last symbol joins."""
+"""How often the phrase was found, the nodes that a further occurrence has reached, whether no word begins here."""
 
 
 class _SymbolAutomaton:
@@ -71,12 +78,16 @@ class _SymbolAutomaton:
         ends = [[spelling.joins(option[end]) for option in phrase.places[end]] for end in (0, -1)]
         self._left, self._right = map(any, ends)
         class_of = {symbol: number for number, symbol in enumerate(symbols)}
-        others = {False: len(symbols), True: len(symbols) + 1, None: len(symbols) + 2}
-        self._joins = [*map(spelling.joins, symbols), *others]
-        none = len(self._joins)
+
+        def kind(symbol: int) -> tuple[bool | None, bool]:
+            return spelling.joins(symbol), phrase.spaced and spelling.needs_space(symbol)
+
+        others = [(False, False), (True, False), (None, False), (False, True)]
+        self._kinds = [*map(kind, symbols), *others]
+        none = len(self._kinds)
         self.classes: NDArray[np.int64] = np.array(
             [
-                none if symbol == _NONE else class_of.get(symbol, others[spelling.joins(symbol)])
+                none if symbol == _NONE else class_of.get(symbol, len(symbols) + others.index(kind(symbol)))
                 for symbol in spelling.symbols.tolist()
             ]
         )
@@ -97,16 +108,16 @@ class _SymbolAutomaton:
         known = list(self.numbers)
         for number in states:
             if not self._rows[number]:
-                row = [self.number(self._after(known[number], symbol)) for symbol in range(len(self._joins))]
+                row = [self.number(self._after(known[number], symbol)) for symbol in range(len(self._kinds))]
                 self._rows[number] = [*row, number]
-        return np.array([row or [_NONE] * (len(self._joins) + 1) for row in self._rows], dtype=np.int32)
+        return np.array([row or [_NONE] * (len(self._kinds) + 1) for row in self._rows], dtype=np.int32)
 
     def _after(self, state: State, symbol: int) -> State:
         """Return the state after a symbol of a class."""
         count, nodes, joined = state
         if count == self._times:
             return state
-        joins = self._joins[symbol]
+        joins, needs_space = self._kinds[symbol]
         joins = joined if joins is None else joins
         if self.final in nodes and not joins:  # the word has ended with the phrase
             count, nodes = count + 1, frozenset()
@@ -114,7 +125,7 @@ class _SymbolAutomaton:
         after = frozenset(node for start in nodes | begins for node in self._edges.get((start, symbol), ()))
         if self.final in after and not self._right:
             count, after = count + 1, frozenset()
-        return (self._times, frozenset(), False) if count == self._times else (count, after, joins)
+        return (self._times, frozenset(), False) if count == self._times else (count, after, joins or needs_space)
 
 
 def _edges(phrase: Phrase) -> tuple[dict[tuple[int, int], set[int]], list[int]]:

@@ -1,43 +1,14 @@
 """Which decoder runs: an accelerated one where every module of the model is known, else the generic one."""
 
-from collections.abc import Sequence
-from typing import Protocol
-
+from regard.acceleration.backend import Backend
 from regard.acceleration.known import unknown_module
 from regard.acceleration.packed_decoder import PackedBackend
 from regard.acceleration.packed_linear import Precision
 from regard.acceleration.packed_positions import PACKED_PARTS
-from regard.decoding import Decoder
-from regard.decoding.shortlist import Shortlist, Words
+from regard.decoding.shortlist import Shortlist
 from regard.errors import InputError
 from regard.inference.generic_decoder import GenericBackend
-from regard.model import Transformer, TransformerConfig
-
-
-class Backend(Protocol):
-    """A model ready to decode."""
-
-    name: str
-    """What runs, and why if it is not the fastest."""
-    config: TransformerConfig
-    start: int
-    end: int
-    shortlist: Shortlist | None
-    uses_kernels: bool
-
-    @property
-    def longest(self) -> int:
-        """How many tokens a target may have."""
-
-    def new_decoder(
-        self,
-        sources: Sequence[Sequence[int]],
-        beams: int,
-        *,
-        attention: bool = False,
-        words: Sequence[Words] | None = None,
-    ) -> Decoder:
-        """Return a decoder of sources; `words` are those that each may become, or all."""
+from regard.model import Transformer
 
 
 def choose_backend(model: Transformer, precision: Precision = "float", shortlist: Shortlist | None = None) -> Backend:

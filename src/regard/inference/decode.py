@@ -6,11 +6,12 @@ from contextlib import nullcontext
 
 import torch
 
+from regard.acceleration.backend import Backend
 from regard.acceleration.candidates import candidate_selector
 from regard.decoding import Event, Finished, Hypothesis, Request, Scheduler, SearchSettings, search
 from regard.decoding.beams import TextOf
-from regard.inference.backends import Backend, choose_backend
-from regard.kernels.bindings import one_thread_for_torch, threads_for_kernels
+from regard.inference.backends import choose_backend
+from regard.kernels.dispatch import one_thread_for_torch, threads_for_kernels
 from regard.model import Transformer
 
 _WORTH_A_SEARCH = 16  # sentences; fewer are better searched for together, by all threads

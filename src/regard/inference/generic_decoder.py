@@ -7,42 +7,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.acceleration.backend import Backend
 from regard.data import padded
 from regard.decoding.shortlist import Shortlist, Words
-from regard.errors import InputError
 from regard.layers import DecoderCache
 from regard.model import Transformer
 
 
-class GenericBackend:
+class GenericBackend(Backend):
     """A model as it is. What is being decoded is in the `GenericDecoder` that it makes."""
 
-    uses_kernels = False
-
     def __init__(self, model: Transformer, shortlist: Shortlist | None = None, *, reason: str = "") -> None:
-        config = model.config
-        if config.kind == "encoder-only" or config.bos_id is None or config.eos_id is None:
-            raise InputError("the model's config has no decoder, or no bos_id and eos_id; a search needs all of them")
-        self.config, self.model, self.shortlist = config, model, shortlist
-        self.start, self.end = config.bos_id, config.eos_id
+        super().__init__(model, shortlist)
         self.device = model.device
         self.name = f"generic decoder ({reason})" if reason else "generic decoder"
 
     @property
-    def longest(self) -> int:
-        """How many tokens a target may have: the start takes a position too, and a learned table has an end."""
-        return self.config.max_positions - 1 if self.config.positions == "learned" else 10**9
-
-    def new_decoder(
-        self,
-        sources: Sequence[Sequence[int]],
-        beams: int,
-        *,
-        attention: bool = False,
-        words: Sequence[Words] | None = None,
-    ) -> "GenericDecoder":
-        """Return a decoder of sources; `words` are those that each may become, or all."""
-        return GenericDecoder(self, sources, beams, attention=attention, words=words)
+    def decoder_type(self) -> "type[GenericDecoder]":
+        """The decoder over the model itself."""
+        return GenericDecoder
 
 
 class GenericDecoder:

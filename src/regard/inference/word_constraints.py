@@ -16,6 +16,7 @@ _BYTE = 0x110000  # behind all characters
 _KEPT = 1024  # automata
 _LONGEST = 200  # characters of a phrase
 _APOSTROPHES = frozenset("'’")
+_CLAUSE_ENDS = frozenset(map(ord, ".,;:!?…"))
 
 
 class PhraseBook:
@@ -55,7 +56,7 @@ class PhraseBook:
         capital = word[0].upper() + word[1:]
         places = (_spellings({word[0], word[0].upper()}), *_places(word)[1:])
         splits = tuple(tuple(self._tokenizer.encode(form)) for form in dict.fromkeys((word, capital)))
-        return Phrase(places, splits)
+        return Phrase(places, splits, spaced=True)
 
     def _automaton(self, phrase: Phrase, times: int) -> PhraseAutomaton:
         if (phrase, times) not in self._automata:
@@ -67,7 +68,8 @@ class PhraseBook:
     @cached_property
     def _spelling(self) -> Spelling:
         pieces = [self._tokenizer.spelled(number) for number in range(self._tokenizer.vocab_size)]
-        return Spelling([(_byte(piece),) if isinstance(piece, int) else _characters(piece) for piece in pieces], _joins)
+        symbols = [(_byte(piece),) if isinstance(piece, int) else _characters(piece) for piece in pieces]
+        return Spelling(symbols, _joins, needs_space=_CLAUSE_ENDS.__contains__)
 
 
 def _forbidden(word: str) -> Phrase:

@@ -52,8 +52,8 @@ def masked_softmax(scores_BHTS: Tensor, M: Mask | Tensor | None = None) -> Tenso
 def centered_bias(bias: Tensor, allowed: Tensor | None, dtype: torch.dtype) -> Tensor:
     """Return M: the bias less its largest value for each query, -∞ where the query may not attend.
 
-    A softmax does not change when a row is shifted, but a finite row of -1e9 would swallow the scores that it is added
-    to. The shift comes before the rounding to the scores' type, so that no row becomes -∞ by overflow.
+    A softmax does not change when a row is shifted, but a row of large numbers would swallow the scores that it is
+    added to. The shift comes before the rounding to the scores' type, so that no row becomes -∞ by overflow.
     """
     bias = bias.to(torch.promote_types(bias.dtype, torch.float32))
     if allowed is not None:

@@ -84,6 +84,14 @@ class RequestedWords:
     prefix: str = ""
     """What it starts with."""
 
+    @classmethod
+    def checked(cls, require: Iterable[str], forbid: Iterable[str], prefix: str) -> "RequestedWords":
+        """Return what is requested; raise an `InputError` for what is no text."""
+        if not isinstance(prefix, str):
+            raise InputError(f"prefix is a {type(prefix).__name__}; a string was expected")
+        required, forbidden = checked_texts(require, "require"), checked_texts(forbid, "forbid")
+        return cls(tuple(required), tuple(forbidden), checked_texts(prefix, "prefix")[0])
+
     @property
     def something(self) -> bool:
         """Whether something must come, which can be said of a whole text only."""
@@ -102,11 +110,15 @@ class Part:
     """Whether there was nothing to translate in it."""
 
 
-def _loses_words(source: str, translation: str, target: Tokenizer) -> bool:
+def _loses_words(piece: str, translation: str, source: Tokenizer, target: Tokenizer) -> bool:
     """Whether words went in, and none, or hardly any, came out beside what is copied character by character."""
-    letters = sum(map(str.isalnum, source))
-    written = sum(char.isalnum() and (char in target.alphabet or target.kind == "words") for char in translation)
-    return written == 0 or (letters >= 30 and 6 * written < letters)
+    written = _known_letters(translation, target)
+    return written == 0 or 6 * written < _known_letters(piece, source)
+
+
+def _known_letters(text: str, tokenizer: Tokenizer) -> int:
+    """Return how many letters and digits of a text are not spelled in bytes."""
+    return sum(char.isalnum() and (char in tokenizer.alphabet or tokenizer.kind == "words") for char in text)
 
 
 def on_one_line(text: str) -> str:
@@ -140,7 +152,7 @@ def _ranked(
                 moved = [(len(source_tokens) + at, len(tokens) + place) for place, at in enumerate(looked)]
                 alignment = (alignment or []) + moved
             text += part.text
-            if not part.copied and _loses_words(piece, part.text, target):
+            if not part.copied and _loses_words(piece, part.text, source, target):
                 untranslated.append(piece)
             tokens += map(target.token, part.hypothesis.tokens)
             source_tokens += map(source.token, part.source)

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from regard.data.tokenizer import SOURCE_TOKENIZER, TOKENIZER
+from regard.decoding.settings import GENERATION
 from regard.errors import InputError, ModelError
 from regard.files import new_directory
 from regard.model.directory import SNAPSHOTS, SavedModel, read_model_directory, write_model_files
-from regard.pipelines import GENERATION
 from regard.training.callbacks import METRICS, is_validation, read_metrics, validation_value
 from regard.training.checkpoints import step_directories, step_of
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from regard import __version__
+from regard.decoding.settings import GENERATION
 from regard.files import replaced_file
-from regard.pipelines import GENERATION
 from regard.training.callbacks import METRICS, read_metrics
 from regard.training.final_model import FinalModel
 from regard.training.recipe import Run

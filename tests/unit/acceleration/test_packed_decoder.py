@@ -110,7 +110,7 @@ def test_kernels_give_what_the_packed_layers_give(
         numbers = range(first, first + count)
         check(by_kernels.admit(numbers), by_packed.admit(numbers))
         for _ in range(4):
-            B = by_kernels._state.count
+            B = by_kernels._state.count  # type: ignore[attr-defined]
             words_BN = torch.randint(1, VOCAB, (B, N), generator=draw)
             check(by_kernels.step(words_BN), by_packed.step(words_BN))
             parents_BN = torch.randint(0, N, (B, N), generator=draw)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from regard.cli import main, translate
+from regard.data import Tokenizer
 from regard.pipelines import Pipeline
 from tests.unit.models import SENTENCES, save_small_model
 
@@ -143,6 +144,15 @@ def test_what_is_cut_is_said(regard: Shell, model: Path, monkeypatch: pytest.Mon
     out, err = regard("translate", "--model", model, "--to", "de", "42", "Tom sees the house.")
     assert out.count("\n") == 2
     assert err == "regard: line 2: the translation had no more room and is not at its end\n"
+
+
+def test_words_that_are_lost_are_said_and_written(regard: Shell, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tokenizer, "decode", lambda self, tokens: ".")
+    out, err = regard("translate", "--model", model, "--to", "de", "--format", "jsonl", "42", "Tom sees the house.")
+    first, second = map(json.loads, out.splitlines())
+    assert "untranslated" not in first
+    assert second["untranslated"] == ["Tom sees the house."]
+    assert err.endswith("regard: line 2: nothing was written for 'Tom sees the house.'\n")
 
 
 @pytest.mark.parametrize(

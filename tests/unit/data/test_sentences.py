@@ -2,7 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.sentences import Piece, fitting_pieces, split_sentences
+from regard.data.sentences import (
+    Piece,
+    composed,
+    fitting_pieces,
+    is_opaque,
+    split_opaque,
+    split_sentences,
+    with_plain_spaces,
+)
 
 
 def joined(pieces: list[Piece]) -> str:
@@ -35,6 +43,20 @@ def test_nothing_is_lost(text: str) -> None:
 )
 def test_sentences_end_where_people_end_them(text: str, sentences: list[str]) -> None:
     assert [sentence for sentence, _ in split_sentences(text)] == sentences
+
+
+def test_accents_that_stand_by_themselves_belong_to_their_letters() -> None:
+    assert composed("mu\u0308de, e\u0301te\u0301, \u212b \u0301 🙂") == "müde, été, \u212b \u0301 🙂"
+    assert with_plain_spaces("der Kaﬀee ist ﬂu\u0308ssig") == "der Kaffee ist flüssig"
+
+
+@pytest.mark.parametrize(
+    ("run", "is_text"),
+    [("x" * 120, True), ("x" * 121, False), ("ab," * 300, True), ("ab," * 400, False), ("日本。" * 500, True)],
+)
+def test_runs_without_a_space_that_are_no_text_are_split_off(run: str, is_text: bool) -> None:
+    assert is_opaque(run) != is_text
+    assert (run in [piece for piece, _ in split_opaque(f"<b>{run} and so on.</b>")]) != is_text
 
 
 def test_time_grows_with_the_text_and_not_with_its_square() -> None:

@@ -1,6 +1,7 @@
 """Required and forbidden phrases, in tokens and in the text that tokens spell."""
 
 import time
+import tracemalloc
 
 import pytest
 
@@ -47,6 +48,15 @@ def test_long_phrases_of_both_kinds_take_no_time() -> None:
     assert 4 not in rules.next_tokens(after(rules, 1, 2, 3))  # another word has to come between
     assert rules.distance(after(rules, 1, 2, 3)) == 4
     assert time.perf_counter() - began < 0.5
+
+
+def test_constraints_are_small_beside_a_large_vocabulary() -> None:
+    tracemalloc.start()
+    try:
+        kept = [Constraints.of_tokens(30_000, required=[(n, n + 1), (n + 2, n)]) for n in range(3, 103)]
+        assert tracemalloc.get_traced_memory()[0] < len(kept) * 120_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +110,10 @@ def test_a_forbidden_word_is_found_however_the_text_is_split(
         ("Good evening", "Good evening.", True),
         ("Good  evening ", "Good evening.", True),
         ("🙂", "Good 🙂 evening.", True),
+        ("evening", "Good.evening", False),
+        ("evening", "Good,evening", False),
+        ("evening", "Good, evening", True),
+        ("evening", "Good (evening)", True),
     ],
 )
 def test_a_required_word_counts_as_typed_or_with_a_capital(

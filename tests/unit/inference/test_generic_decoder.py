@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard import Transformer, TransformerConfig
+from regard.acceleration.backend import Backend
 from regard.acceleration.packed_decoder import PackedBackend
 from regard.data.lexicon import Lexicon
 from regard.decoding import Hypothesis, Request, SearchSettings
 from regard.decoding.shortlist import Shortlist
 from regard.errors import InputError
-from regard.inference.backends import Backend
 from regard.inference.decode import decode_requests
 from regard.inference.generic_decoder import GenericBackend
 from tests.strategies import VOCAB, configs, model_of, tokens

@@ -187,6 +187,8 @@ def test_an_unset_or_empty_choice_is_the_best_level() -> None:
 
 def test_an_unknown_choice_is_an_error_when_kernels_are_first_needed() -> None:
     code = """
+import torch
+from regard.kernels.dispatch import can_compute
 for attempt in (kernels, kernel_status, lambda: can_compute(torch.ones(1))):
     try:
         attempt()

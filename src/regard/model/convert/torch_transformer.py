@@ -54,14 +54,7 @@ def from_torch_transformer(
         "output.weight": output_weight,
     }
     for stack in ("encoder", "decoder"):
-        if weights.depth(stack) == 0:
-            raise ModelError(
-                f"{_ORIGIN}: the weights have no {stack}.layers.0; a state dict with both stacks is needed"
-            )
-        for number in range(weights.depth(stack)):
-            _take_layer(tensors, weights, stack, number)
-        if f"{stack}.norm.weight" in weights:
-            _take_norm(tensors, weights, f"{stack}.final_norm", f"{stack}.norm")
+        _take_stack(tensors, weights, stack)
     weights.finish()
 
     first = tensors["encoder.layers.0.feed_forward.expand.weight"]
@@ -83,6 +76,15 @@ def from_torch_transformer(
         }
     )
     return assemble(config, tensors, _ORIGIN)
+
+
+def _take_stack(tensors: dict[str, Tensor], weights: ForeignWeights, stack: str) -> None:
+    if weights.depth(stack) == 0:
+        raise ModelError(f"{_ORIGIN}: the weights have no {stack}.layers.0; a state dict with both stacks is needed")
+    for number in range(weights.depth(stack)):
+        _take_layer(tensors, weights, stack, number)
+    if f"{stack}.norm.weight" in weights:
+        _take_norm(tensors, weights, f"{stack}.final_norm", f"{stack}.norm")
 
 
 def _take_layer(tensors: dict[str, Tensor], weights: ForeignWeights, stack: str, number: int) -> None:

@@ -1,0 +1,154 @@
+"""ListOps: `python -m benchmarks.variations.listops --out DIR`.
+
+Nested lists of digits under MIN, MAX, MED (the median) and SM (the sum modulo 10), generated after the published
+grammar (Nangia & Bowman 2018; Tay et al. 2021), up to 512 tokens. The label is the value of the whole, a digit. The
+model is the published tiny one: 2 layers, d_model 64, d_ff 128, 2 heads, batches of 32; the mean of all states is
+classified.
+"""
+
+import argparse
+import random
+import resource
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import regard
+from benchmarks.variations.loop import once
+from regard.data import padded
+
+OPERATORS: dict[str, Callable[[Sequence[int]], int]] = {
+    "[MIN": min,
+    "[MAX": max,
+    "[MED": lambda values: sorted(values)[len(values) // 2] if len(values) % 2 else _middle(values),
+    "[SM": lambda values: sum(values) % 10,
+}
+VOCABULARY = {token: 1 + number for number, token in enumerate([*map(str, range(10)), *OPERATORS, "]"])}
+LONGEST = 512
+KINDS: dict[str, dict[str, Any]] = {
+    "exact": {},
+    "window": {"pattern": {"kind": "window", "size": 32}},
+    "BigBird": {"pattern": {"kind": "bigbird", "block": 32}},
+    "linear": {"kind": "linear"},
+    "Performer": {"kind": {"kind": "performer", "features": 64}},
+    "Linformer": {"kind": {"kind": "linformer", "width": 64, "max_length": LONGEST}},
+    "Nyström": {"kind": {"kind": "nystrom", "landmarks": 64}},
+}
+
+
+def _middle(values: Sequence[int]) -> int:
+    ordered = sorted(values)
+    return (ordered[len(ordered) // 2 - 1] + ordered[len(ordered) // 2]) // 2
+
+
+def expression(draw: random.Random, depth: int = 1) -> tuple[list[str], int]:
+    """Return the tokens of a random expression, and its value: at most 10 deep, at most 10 arguments each."""
+    if depth > 1 and (depth >= 10 or draw.random() < 0.75):
+        digit = draw.randrange(10)
+        return [str(digit)], digit
+    operator = draw.choice(list(OPERATORS))
+    parts = [expression(draw, depth + 1) for _ in range(draw.randint(2, 10))]
+    return [operator, *(token for tokens, _ in parts for token in tokens), "]"], OPERATORS[operator](
+        [v for _, v in parts]
+    )
+
+
+def examples(count: int, seed: int) -> list[tuple[list[int], int]]:
+    """Return expressions of 32 to 512 tokens as numbers, with their values."""
+    draw, found = random.Random(seed), []
+    while len(found) < count:
+        tokens, value = expression(draw)
+        if 32 <= len(tokens) <= LONGEST:
+            found.append(([VOCABULARY[token] for token in tokens], value))
+    return found
+
+
+class Classifier(torch.nn.Module):
+    """An encoder, the mean of its states, and a layer over the ten digits."""
+
+    def __init__(self, attention: dict[str, Any]) -> None:
+        super().__init__()
+        config = regard.TransformerConfig(
+            vocab_size=1 + len(VOCABULARY),
+            d_model=64,
+            num_heads=2,
+            d_ff=128,
+            encoder_layers=2,
+            decoder_layers=0,
+            norm_placement="pre",
+            positions="learned",
+            max_positions=LONGEST,
+            attention=attention,
+        )
+        self.encoder = regard.Transformer(config)
+        self.digits = torch.nn.Linear(64, 10)
+
+    def forward(self, tokens_BS: Tensor) -> Tensor:
+        """Return the logits of the digits."""
+        states_BSD, mask = self.encoder.encode(tokens_BS)
+        real_BS1 = mask[:, 0, 0, :, None]
+        logits: Tensor = self.digits((states_BSD * real_BS1).sum(1) / real_BS1.sum(1))
+        return logits
+
+
+def run(kind: str, steps: int, minutes: float) -> dict[str, Any]:
+    """Train one model and test it."""
+    torch.manual_seed(1)
+    training, test = examples(20_000, 1), examples(1_000, 2)
+    model = Classifier(KINDS[kind])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    draw, began, done = random.Random(1), time.perf_counter(), 0
+    for step in range(1, steps + 1):
+        optimizer.param_groups[0]["lr"] = 1e-3 * min(step / 200, 1.0)
+        rows = sorted(draw.sample(range(len(training)), 32), key=lambda row: len(training[row][0]))
+        tokens = padded([training[row][0] for row in rows], 0)
+        loss = torch.nn.functional.cross_entropy(model(tokens), torch.tensor([training[row][1] for row in rows]))
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        done = step
+        if step % 100 == 0:
+            print(kind, step, f"{loss.item():.3f}", f"{time.perf_counter() - began:.0f} s", flush=True)
+        if time.perf_counter() - began > 60 * minutes:
+            break
+    seconds = time.perf_counter() - began
+    model.eval()
+    with torch.no_grad():
+        chunks = [test[start : start + 50] for start in range(0, len(test), 50)]
+        right = sum(
+            int(
+                (
+                    model(padded([tokens for tokens, _ in chunk], 0)).argmax(-1) == torch.tensor([v for _, v in chunk])
+                ).sum()
+            )
+            for chunk in chunks
+        )
+    return {
+        "kind": kind,
+        "steps": done,
+        "accuracy": right / len(test),
+        "milliseconds a step": 1000 * seconds / done,
+        "peak MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def main() -> None:
+    """Train one kind after the other, and print the accuracies."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--only", required=True, help="The kind: a process of its own for each, for its peak memory.")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    name, kind = arguments.only.lower(), arguments.only
+    print(once(arguments.out / f"{name}.json", lambda: run(kind, arguments.steps, arguments.minutes)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

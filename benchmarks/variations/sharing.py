@@ -1,0 +1,67 @@
+"""Shared layers at equal size: `python -m benchmarks.variations.sharing --data DIR --out DIR`.
+
+Multi30k (English to German) with the package's own recipe, shortened: Transformer-Tiny with 4 + 4 layers, and models
+whose layers are shared, deeper with as many parameters or fewer. The score is BLEU on `valid`, beam 5.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import regard
+from benchmarks.variations.loop import once
+from regard.training import Run
+from regard.training.evaluation import score_run
+
+RECIPE = Path(__file__).parents[2] / "src" / "regard" / "recipes" / "multi30k.toml"
+VARIANTS: dict[str, list[str]] = {
+    "unshared 4 + 4": [],
+    "cycle-reversed 3 + 3 to 6 + 6": [
+        "model.encoder_layers=6",
+        "model.decoder_layers=6",
+        'model.sharing={kind="cycle-reversed", layers=3}',
+    ],
+}
+
+
+def run(data: Path, out: Path, variant: str, seed: int, epochs: int) -> dict[str, Any]:
+    """Train one model; return its best score on `valid`."""
+    changes = [f"training.seed={seed}", f"training.epochs={epochs}", "schedule.cooldown=600", *VARIANTS[variant]]
+    regard.train(Run.from_toml(RECIPE.read_text(encoding="utf-8"), changes=changes, base=data.resolve()), out)
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if line["kind"] == "steps"]
+    parameters = sum(p.numel() for p in regard.Transformer.load(out).parameters())
+    return {
+        "variant": variant,
+        "seed": seed,
+        "parameters": parameters,
+        "valid BLEU": score_run(out, out, metrics=("bleu",), beam=5)["bleu"].value,
+        "minutes": steps[-1]["seconds"] / 60,
+    }
+
+
+def main() -> None:
+    """Train what is not trained yet, and print the scores."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    for seed in (1, 2):
+        for variant in VARIANTS:
+            name = f"{variant.replace(' ', '-')}-{seed}"
+            if arguments.only in name:
+                found = once(
+                    arguments.out / f"{name}.json",
+                    lambda n=name, v=variant, s=seed: run(arguments.data, arguments.out / n, v, s, arguments.epochs),
+                )
+                print(found, flush=True)
+
+
+if __name__ == "__main__":
+    main()

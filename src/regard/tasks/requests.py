@@ -1,0 +1,131 @@
+"""From texts to what is searched for: sentences in a model's token numbers, and what is requested of each."""
+
+import zlib
+from collections.abc import Sequence
+
+from regard.acceleration.backend import Backend
+from regard.data import Tokenizer
+from regard.data.sentences import (
+    Piece,
+    composed,
+    fitting_pieces,
+    is_opaque,
+    split_opaque,
+    split_sentences,
+    with_plain_spaces,
+)
+from regard.decoding import Constraints, Hypothesis, Request, SearchSettings
+from regard.decoding.constraints import State
+from regard.decoding.phrases import UNREACHABLE
+from regard.errors import InputError
+from regard.inference.decode import default_limit
+from regard.inference.word_constraints import PhraseBook
+from regard.tasks.translation import Part, RequestedWords, on_one_line
+
+_LONGEST_PIECE = 120  # tokens; longer sentences are cut into pieces
+
+
+class TextRequests:
+    """Turns texts into the sources and requests of a search, for one model with its tokenizers."""
+
+    def __init__(self, source: Tokenizer, target: Tokenizer, backend: Backend) -> None:
+        self._source, self._target, self._backend = source, target, backend
+        self._phrases = PhraseBook(target)
+
+    @property
+    def languages(self) -> list[str]:
+        """The languages that the model was trained to be told to write, by its tags such as <2de>."""
+        return [tag[2:-1] for tag in self._source.tags if tag.startswith("<2") and tag.endswith(">")]
+
+    def tag(self, to: str | None) -> int | None:
+        """Return the token that asks for a language, if the model has any."""
+        languages = self.languages
+        if to is None and len(languages) > 1:
+            raise InputError(f"the model writes {' and '.join(languages)}; choose one with to= (--to)")
+        if to is not None and to not in languages:
+            known = f"it writes {', '.join(languages)}" if languages else "it has no languages to choose from"
+            raise InputError(f"language {to!r} is not one that this model writes; {known}")
+        return self._source.number(f"<2{to or languages[0]}>") if languages else None
+
+    def encoded(self, text: str, to: str | None) -> list[int]:
+        """Return the source tokens of a text: its language's tag, the text, its end."""
+        tag = self.tag(to)
+        return [*([] if tag is None else [tag]), *self._source.encode(with_plain_spaces(text)), self._backend.end]
+
+    def constraints(self, requested: RequestedWords) -> Constraints | None:
+        """Return the constraints of requested words, the same for every sentence."""
+        return self._phrases.constraints(requested.require, requested.forbid)
+
+    def copied(self, piece: str, source: list[int], constraints: Constraints | None) -> Part | None:
+        """Return a piece as it is, if there is nothing to translate in it and no forbidden word."""
+        if not (is_opaque(piece) or not self._source.has_words(source)) or not _allows(constraints, source):
+            return None
+        written = Hypothesis(self._target.encode(piece), 0.0, 0.0, cut=False)
+        return Part(on_one_line(piece), written, source, copied=True)
+
+    def pieces(self, text: str, whole: bool) -> list[Piece]:
+        """Cut a text into sentences, and those into what the model takes; with requested words it stays whole."""
+        # A table of positions has an end; the tag and the end of the source need a place in it too.
+        limit = min(_LONGEST_PIECE, self._backend.longest - 2)
+        text = composed(text)
+
+        def fits(piece: str) -> bool:
+            return len(piece) <= 20 * limit and len(self._source.encode(with_plain_spaces(piece))) <= limit
+
+        if whole:
+            bare = text.strip()
+            if not fits(bare):
+                raise InputError(
+                    f"the text that begins {bare[:30]!r} is too long to be translated whole, with what must come in it"
+                )
+            start = text.find(bare)
+            return [("", text[:start]), (bare, text[start + len(bare) :])]
+        pieces: list[Piece] = []
+        for sentence, space in split_sentences(text):
+            for part, gap in split_opaque(sentence, self._alphabet) or [("", "")]:
+                pieces += fitting_pieces(part, fits) if not is_opaque(part) else [(part, "")]
+                pieces[-1] = pieces[-1][0], pieces[-1][1] + gap
+            pieces[-1] = pieces[-1][0], pieces[-1][1] + space
+        return pieces
+
+    @property
+    def _alphabet(self) -> frozenset[str] | None:
+        """The characters that are translated, where others are copied: with one vocabulary for both sides."""
+        return self._source.alphabet if self._source is self._target and self._source.kind != "words" else None
+
+    def request(
+        self,
+        source: Sequence[int],
+        requested: RequestedWords,
+        constraints: Constraints | None,
+        settings: SearchSettings,
+    ) -> Request:
+        """Return what is searched for, for a source."""
+        prefix = tuple(self._target.encode(with_plain_spaces(requested.prefix)))
+        if any(number in self._target.special for number in prefix):
+            raise InputError(f"{requested.prefix!r} has a word that the model does not know, and cannot write")
+        if not requested.something and self._source is self._target:
+            # What the vocabulary has no piece for is spelled in bytes; it must come through as it is.
+            runs = self._source.spelled_in_bytes(source)
+            if runs:
+                both = self._phrases.constraints((), requested.forbid, runs)
+                if both is not None and both.distance(both.start) < UNREACHABLE:  # or what is forbidden is more
+                    constraints = both
+        needed = len(prefix) + (0 if constraints is None else constraints.distance(constraints.start))
+        longest = max(default_limit(self._backend, source), needed + 10, settings.min_length + 10)
+        return Request(
+            limit=min(longest, self._backend.longest) if needed < UNREACHABLE else default_limit(self._backend, source),
+            prefix=prefix,
+            constraints=constraints,
+            seed=zlib.crc32(repr(list(source)).encode()),
+        )
+
+
+def _allows(constraints: Constraints | None, tokens: Sequence[int]) -> bool:
+    """Whether tokens have no forbidden word in them."""
+    if constraints is None:
+        return True
+    state: State | None = constraints.start
+    for token in tokens:
+        state = None if state is None else constraints.after(state, token)
+    return state is not None and not constraints.is_hanging(state)

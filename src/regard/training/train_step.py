@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -224,8 +225,11 @@ class _Objective(nn.Module):
 def _shard(model: Transformer, objective: nn.Module) -> None:
     from torch.distributed.fsdp import fully_shard
 
-    for stack in (model.encoder, model.decoder):
-        for layer in _layers(stack):
+    layers = [layer for stack in (model.encoder, model.decoder) for layer in _layers(stack)]
+    holders = Counter(parameter for layer in dict.fromkeys(layers) for parameter in layer.parameters())
+    for layer in dict.fromkeys(layers):
+        # FSDP takes a tensor that layers share, as T5's table, in one group with all its holders: here the objective's.
+        if all(holders[parameter] == 1 for parameter in layer.parameters()):
             fully_shard(layer)
     fully_shard(objective)
 

@@ -34,7 +34,8 @@ def memory_of(model: Transformer, sources: Sequence[Tensor]) -> Any:
 
 def full(model: Transformer, source: Tensor, target: Tensor) -> Tensor:
     """Return the logits of whole sequences; a model of one stack has the target alone."""
-    return model.forward(source, target) if model.config.kind == "encoder-decoder" else model.forward(target)
+    logits: Tensor = model(source, target) if model.config.kind == "encoder-decoder" else model(target)
+    return logits
 
 
 def assert_near(found: Tensor, expected: Tensor, config: TransformerConfig) -> None:

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-sanitize test-slow check format docs bench bench-model bench-training bench-decode bench-exports bench-refactor bench-encoding bench-long bench-busy clean
+.PHONY: help demo test test-sanitize test-slow check format docs bench bench-model bench-training bench-decode bench-exports bench-refactor bench-encoding bench-long bench-busy bench-plain bench-kernels clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -87,6 +87,12 @@ bench-long: $(READY)  ## attention over long sequences, every pattern and kind, 
 
 bench-busy: $(READY)  ## training and one sentence, idle and beside a busy loop
 	$(BIN)/python -m benchmarks.busy
+
+bench-plain: $(READY)  ## training and decoding without kernels, beside torch's and Hugging Face's
+	$(BIN)/python -m benchmarks.plain
+
+bench-kernels: $(READY)  ## whole steps with all kernels, and with all but one
+	$(BIN)/python -m benchmarks.kernels
 
 clean:  ## remove the virtual environment, the caches and the site
 	rm -rf build docs/_build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

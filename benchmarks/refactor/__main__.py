@@ -1,4 +1,8 @@
-"""`make bench-refactor OLD=CHECKOUT`: the same workloads before and after, alternating, in fresh processes."""
+"""`make bench-refactor OLD=CHECKOUT`: the same workloads before and after, alternating.
+
+What is measured is added to `build/refactor.json`, so that it may be measured in parts (`--only`); once every workload
+is there, a page of results is written.
+"""
 
 import argparse
 import json
@@ -8,56 +12,104 @@ import subprocess
 import sys
 from datetime import date
 from pathlib import Path
+from typing import IO
 
 from benchmarks.refactor.workload import WORKLOADS
 
 ROOT = Path(__file__).parents[2]
+PARTS = ROOT / "build" / "refactor.json"
+Pairs = list[tuple[float, float]]
+"""What the old and the new checkout do in a second, by rounds."""
 
 
-def measured(checkout: Path, workload: str) -> float:
-    """Return the figure of a workload with the package of a checkout."""
-    environment = {**os.environ, "PYTHONPATH": f"{checkout / 'src'}"}
-    command = [sys.executable, str(ROOT / "benchmarks" / "refactor" / "workload.py"), workload]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{workload} failed in {checkout}:\n{done.stderr}")
-    return float(json.loads(done.stdout.splitlines()[-1])["value"])
+class Worker:
+    """A process that measures a workload with the package of a checkout."""
+
+    def __init__(self, checkout: Path, workload: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(ROOT / "benchmarks" / "refactor" / "workload.py"), workload],
+            env={**os.environ, "PYTHONPATH": f"{checkout / 'src'}"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin: IO[str] = self._process.stdin
+        self._stdout: IO[str] = self._process.stdout
+        if self._stdout.readline().strip() != "ready":
+            raise SystemExit(f"{workload} did not start in {checkout}")
+
+    def measure(self) -> float:
+        """Measure once."""
+        self._stdin.write("\n")
+        self._stdin.flush()
+        return float(self._stdout.readline())
+
+    def stop(self) -> None:
+        """End the process."""
+        self._stdin.close()
+        self._process.wait()
+
+
+def measured(old: Path, workload: str, processes: int, rounds: int) -> Pairs:
+    """Measure with so many fresh processes of each checkout, one after the other, so many rounds each."""
+    pairs: Pairs = []
+    for _ in range(processes):
+        workers = [Worker(checkout, workload) for checkout in (old, ROOT)]
+        for number in range(rounds):
+            found = [0.0, 0.0]
+            for at in (0, 1) if number % 2 == 0 else (1, 0):
+                found[at] = workers[at].measure()
+            pairs.append((found[0], found[1]))
+        for worker in workers:
+            worker.stop()
+    return pairs
+
+
+def page(parts: dict[str, Pairs]) -> str:
+    """Return the results as Markdown."""
+    lines = [
+        "# Before and after the redesign",
+        "",
+        f"`make bench-refactor OLD=CHECKOUT`, {date.today()}: old and new in turn, in new processes after every third",
+        "round; the ratio is new to old within a round, its median and its range over the rounds.",
+        "",
+        "| workload | rounds | old, a second | new, a second | ratio | lowest | highest |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        *(row(name, parts[name]) for name in WORKLOADS if name in parts),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def row(name: str, pairs: Pairs) -> str:
+    """Return a line of the table."""
+    ratios = [new / old for old, new in pairs]
+    old, new = (statistics.median(column) for column in zip(*pairs, strict=True))
+    spread = f"{statistics.median(ratios):.3f} | {min(ratios):.3f} | {max(ratios):.3f}"
+    return f"| {name} | {len(pairs)} | {old:,.1f} | {new:,.1f} | {spread} |"
 
 
 def main() -> None:
     """Measure, and write a page of results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("old", type=Path)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--processes", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="of each process")
+    parser.add_argument("--only", default="", help="workloads with this in their name")
     arguments = parser.parse_args()
-    lines = [
-        "# Before and after the redesign",
-        "",
-        f"`make bench-refactor OLD=CHECKOUT`, {date.today()}: each workload in a fresh process, old and new in turn,",
-        f"{arguments.rounds} rounds; the ratio is new to old within a round, its median and its range over the rounds.",
-        "",
-        "| workload | old, a second | new, a second | ratio | lowest | highest |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    print("\n".join(lines), flush=True)
+    parts: dict[str, Pairs] = json.loads(PARTS.read_text()) if PARTS.exists() else {}
     for name in WORKLOADS:
         if arguments.only not in name:
             continue
-        pairs = []
-        for number in range(arguments.rounds):
-            order = (arguments.old, ROOT) if number % 2 == 0 else (ROOT, arguments.old)
-            found = {checkout: measured(checkout, name) for checkout in order}
-            pairs.append((found[arguments.old], found[ROOT]))
-        ratios = [new / old for old, new in pairs]
-        old, new = (statistics.median(column) for column in zip(*pairs, strict=True))
-        spread = f"{statistics.median(ratios):.3f} | {min(ratios):.3f} | {max(ratios):.3f}"
-        row = f"| {name} | {old:,.1f} | {new:,.1f} | {spread} |"
-        lines.append(row)
-        print(row, flush=True)
-    if not arguments.only:
-        page = ROOT / "benchmarks" / "results" / f"refactor-{date.today()}.md"
-        page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        parts[name] = measured(arguments.old, name, arguments.processes, arguments.rounds)
+        print(row(name, parts[name]), flush=True)
+        PARTS.parent.mkdir(exist_ok=True)
+        PARTS.write_text(json.dumps(parts))
+    if parts.keys() >= WORKLOADS.keys():
+        results = ROOT / "benchmarks" / "results" / f"refactor-{date.today()}.md"
+        results.write_text(page(parts), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""One workload in a process of its own, by what both checkouts have in common: prints a number, higher is better."""
+"""A process with one workload, by what both checkouts have in common.
+
+It prints a number for each line that it reads: how much is done in a second.
+"""
 
 import json
 import random
@@ -8,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 TEST_SET = Path(__file__).parents[2] / "src" / "regard" / "models" / "de-en" / "test.tsv"
 
@@ -28,8 +30,11 @@ def sentences(count: int) -> list[str]:
     return [line.split("\t")[1] for line in lines]
 
 
-def train(model: str, settings: str, steps: int) -> float:
-    """Return the target tokens a second of training on made-up pairs, the median of the reports."""
+Measure = Callable[[], float]
+
+
+def train(model: str, settings: str, steps: int) -> Measure:
+    """Measure the target tokens a second of training on made-up pairs, the median of the reports."""
     import regard
 
     draw = random.Random(1)
@@ -38,42 +43,63 @@ def train(model: str, settings: str, steps: int) -> float:
     for _ in range(4000):
         line = " ".join(draw.choices(words, k=draw.randint(5, 25)))
         lines.append(f"{line}\t{line[::-1]}\n")
-    with tempfile.TemporaryDirectory() as directory:
-        pairs, run = Path(directory) / "pairs.tsv", Path(directory) / "run.toml"
-        pairs.write_text("".join(lines), encoding="utf-8")
-        text = _RUN.format(pairs=pairs, model=model, training=settings, steps=steps, vocab_size=8000)
-        run.write_text(text, encoding="utf-8")
-        regard.train(run, Path(directory) / "out")
-        reports = map(json.loads, (Path(directory) / "out" / "metrics.jsonl").read_text().splitlines())
-        speeds = [report["tokens_per_second"] for report in reports if report["kind"] == "steps"]
-    return float(statistics.median(speeds[2:]))
+
+    def measure() -> float:
+        with tempfile.TemporaryDirectory() as directory:
+            pairs, run = Path(directory) / "pairs.tsv", Path(directory) / "run.toml"
+            pairs.write_text("".join(lines), encoding="utf-8")
+            text = _RUN.format(pairs=pairs, model=model, training=settings, steps=steps, vocab_size=8000)
+            run.write_text(text, encoding="utf-8")
+            regard.train(run, Path(directory) / "out")
+            reports = map(json.loads, (Path(directory) / "out" / "metrics.jsonl").read_text().splitlines())
+            speeds = [report["tokens_per_second"] for report in reports if report["kind"] == "steps"]
+        return float(statistics.median(speeds[2:]))
+
+    return measure
 
 
-def translate(precision: str, beam: int, count: int) -> float:
-    """Return sentences a second."""
+def median_seconds(work: Callable[[], object], repetitions: int = 3) -> float:
+    """Return the median time of some repetitions."""
+    seconds = []
+    for _ in range(repetitions):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
+def translate(precision: str, beam: int, count: int) -> Measure:
+    """Measure sentences a second."""
     import regard
 
     pipeline, texts = regard.load("de-en", precision=precision), sentences(count)  # type: ignore[arg-type]
     pipeline.translate(texts[:64], to="en", beam=beam)
-    began = time.perf_counter()
-    pipeline.translate(texts, to="en", beam=beam)
-    return count / (time.perf_counter() - began)
+
+    def measure() -> float:
+        return count / median_seconds(lambda: pipeline.translate(texts, to="en", beam=beam))
+
+    return measure
 
 
-def one_sentence(beam: int) -> float:
-    """Return single sentences a second, the median of many."""
+def one_sentence(beam: int) -> Measure:
+    """Measure single sentences a second, the median of many."""
     import regard
 
-    pipeline, seconds = regard.load("de-en"), []
-    for text in sentences(60):
-        began = time.perf_counter()
-        pipeline.translate(text, to="en", beam=beam)
-        seconds.append(time.perf_counter() - began)
-    return 1 / statistics.median(seconds[10:])
+    pipeline = regard.load("de-en")
+
+    def measure() -> float:
+        seconds = []
+        for text in sentences(210):
+            began = time.perf_counter()
+            pipeline.translate(text, to="en", beam=beam)
+            seconds.append(time.perf_counter() - began)
+        return 1 / statistics.median(seconds[10:])
+
+    return measure
 
 
-def validate(count: int) -> float:
-    """Return sentences a second of what validation decodes with."""
+def validate(count: int) -> Measure:
+    """Measure sentences a second of what validation decodes with."""
     from importlib import import_module
     from importlib.util import find_spec
 
@@ -83,13 +109,15 @@ def validate(count: int) -> float:
 
     pipeline = regard.load("de-en", precision="float")
     sources = [pipeline.encoded(text, "en") for text in sentences(count)]
-    began = time.perf_counter()
-    decode(pipeline.model, sources, beam=1)
-    return count / (time.perf_counter() - began)
+
+    def measure() -> float:
+        return count / median_seconds(lambda: decode(pipeline.model, sources, beam=1))
+
+    return measure
 
 
 _INT8 = 'precision = "int8", softmax_gradient = "drawn"'
-WORKLOADS: dict[str, Callable[[], float]] = {
+WORKLOADS: dict[str, Callable[[], Measure]] = {
     "training Tiny, int8 and sampled gradients": lambda: train(_TINY, _INT8, 40),
     "training Tiny, float32": lambda: train(_TINY, 'precision = "float32"', 30),
     "training base-like, int8 and sampled gradients": lambda: train(_BASE, _INT8, 16),
@@ -105,9 +133,11 @@ WORKLOADS: dict[str, Callable[[], float]] = {
 
 
 def main(name: str) -> None:
-    """Run a workload and print its figure."""
-    result: dict[str, Any] = {"value": WORKLOADS[name]()}
-    print(json.dumps(result))
+    """Measure whenever a line comes."""
+    measure = WORKLOADS[name]()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        print(measure(), flush=True)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,11 @@ FAST = {"precision": "int8", "softmax_gradient": "sampled"}
 
 def make_step(size: Size) -> Step:
     """Build the model and its train_step from a run."""
+    return make_train_step(size, FAST if os.environ.get("BENCH_FAST") == "1" else {})[1]
+
+
+def make_train_step(size: Size, training: dict[str, str], **model: str) -> tuple[TrainStep, Step]:
+    """Build the train_step of a run with these settings of training and of the model."""
     settings = Run.model_validate(
         {
             "data": {"train": [{"kind": "dates"}]},
@@ -32,13 +37,10 @@ def make_step(size: Size) -> Step:
                 "encoder_layers": size.layers,
                 "decoder_layers": size.layers,
                 "dropout": size.dropout,
+                **model,
             },
             "optimizer": {"betas": BETAS, "eps": EPS, "clip": CLIP},
-            "training": {
-                "steps": 1,
-                "label_smoothing": SMOOTHING,
-                **(FAST if os.environ.get("BENCH_FAST") == "1" else {}),
-            },
+            "training": {"steps": 1, "label_smoothing": SMOOTHING, **training},
         }
     )
     config = settings.model_config_for(size.vocab, size.vocab)
@@ -49,10 +51,9 @@ def make_step(size: Size) -> Step:
         nonlocal number
         number += 1
         batch = Batch(source, target, labels, torch.arange(len(source)), int((labels != PAD).sum()))
-        train_step.gradients(number, [batch])
-        train_step.step(RATE, number)
+        train_step.step(RATE, number, train_step.gradients(number, [batch]))
 
-    return step
+    return train_step, step
 
 
 if __name__ == "__main__":

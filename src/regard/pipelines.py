@@ -13,6 +13,7 @@ from regard.acceleration.packed_linear import Precision, bytes_are_fast
 from regard.acceleration.process import prepare_process
 from regard.acceleration.snapshot import Snapshot
 from regard.data import Tokenizer
+from regard.data.sentences import Piece
 from regard.data.tokenizer import load_tokenizers
 from regard.decoding import Hypothesis, Request, SearchSettings, Settled
 from regard.decoding.settings import GENERATION, read_settings
@@ -209,12 +210,14 @@ class Pipeline:
         if requested.require:
             settings = settings.with_beam_of(_FEWEST_WITH_REQUIRED)
         asked = self._texts.constraints(requested)
-        cut = [self._texts.pieces(text, whole=requested.something) for text in lines]
-        done: list[list[list[Part]]] = [[[] for _ in pieces] for pieces in cut]
+        cut: list[list[Piece]] = []
+        done: list[list[list[Part]]] = []
         places: list[tuple[int, int]] = []
         sources: list[list[int]] = []
-        for line, pieces in enumerate(cut):
-            for at, (piece, _) in enumerate(pieces):
+        for line, text in enumerate(lines):
+            cut.append(self._texts.pieces(text, whole=requested.something))
+            done.append([[] for _ in cut[line]])
+            for at, (piece, _) in enumerate(cut[line]):
                 source = self.encoded(piece, to)
                 copied = None if requested.something or not piece else self._texts.copied(piece, source, asked)
                 if copied is not None:

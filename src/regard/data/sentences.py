@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 Piece = tuple[str, str]
 """A part of a text, and the space that comes after it."""
@@ -66,7 +66,7 @@ def _goes_on(sentence: str, following: str) -> bool:
     return bool(following and following.islower()) or _ABBREVIATION.search(sentence[-10:]) is not None
 
 
-def split_opaque(sentence: str, alphabet: Container[str] | None = None) -> list[Piece]:
+def split_opaque(sentence: str, alphabet: Iterable[str] | None = None) -> list[Piece]:
     """Split off what is not to be translated: markup around a sentence, and runs that are too long to be words.
 
     >>> split_opaque("</s> Why? <br>")
@@ -99,10 +99,10 @@ def split_opaque(sentence: str, alphabet: Container[str] | None = None) -> list[
     return pieces
 
 
-def _unknown_signs(sentence: str, alphabet: Container[str], taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _unknown_signs(sentence: str, alphabet: Iterable[str], taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the runs of characters that are neither in the alphabet nor letters, digits or spaces."""
-    signs = {char for char in sentence if not char.isalnum() and not char.isspace() and ord(char) not in _INVISIBLE}
-    unknown = {char for char in signs if char not in alphabet}
+    strange = set(sentence).difference(alphabet)
+    unknown = {char for char in strange if not char.isalnum() and not char.isspace() and ord(char) not in _INVISIBLE}
     if not unknown:
         return []
     spans: list[tuple[int, int]] = []

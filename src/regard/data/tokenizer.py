@@ -131,6 +131,15 @@ class Tokenizer:
         """The characters that there are pieces for; others are spelled in bytes."""
         return frozenset(char for token in self.tokens.values() if token not in _BYTE_SET for char in token)
 
+    @cached_property
+    def letters(self) -> frozenset[str]:
+        """The letters and digits that there are pieces for."""
+        return frozenset(filter(str.isalnum, self.alphabet))
+
+    @cached_property
+    def _byte_numbers(self) -> frozenset[int]:
+        return frozenset(number for number, token in self.tokens.items() if token in _BYTE_SET)
+
     def has_words(self, numbers: Sequence[int]) -> bool:
         """Whether there is a letter among the pieces, other than those that are spelled in bytes."""
         if self.kind == "words":
@@ -146,7 +155,7 @@ class Tokenizer:
         ['☀', '日本']
         """
         runs: list[list[int]] = []
-        for is_byte, run in groupby(numbers, lambda number: self.token(number) in _BYTE_SET):
+        for is_byte, run in groupby(numbers, self._byte_numbers.__contains__):
             if is_byte:
                 runs.append(list(run))
         return runs

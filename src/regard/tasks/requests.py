@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Sequence
+from functools import lru_cache
 
 from regard.acceleration.backend import Backend
 from regard.data import Tokenizer
@@ -31,6 +32,8 @@ class TextRequests:
     def __init__(self, source: Tokenizer, target: Tokenizer, backend: Backend) -> None:
         self._source, self._target, self._backend = source, target, backend
         self._phrases = PhraseBook(target)
+        # Whether a sentence fits is asked first, then for its tokens.
+        self._tokens = lru_cache(maxsize=64)(lambda text: source.encode(with_plain_spaces(text)))
 
     @property
     def languages(self) -> list[str]:
@@ -50,7 +53,7 @@ class TextRequests:
     def encoded(self, text: str, to: str | None) -> list[int]:
         """Return the source tokens of a text: its language's tag, the text, its end."""
         tag = self.tag(to)
-        return [*([] if tag is None else [tag]), *self._source.encode(with_plain_spaces(text)), self._backend.end]
+        return [*([] if tag is None else [tag]), *self._tokens(text), self._backend.end]
 
     def constraints(self, requested: RequestedWords) -> Constraints | None:
         """Return the constraints of requested words, the same for every sentence."""
@@ -70,7 +73,7 @@ class TextRequests:
         text = composed(text)
 
         def fits(piece: str) -> bool:
-            return len(piece) <= 20 * limit and len(self._source.encode(with_plain_spaces(piece))) <= limit
+            return len(piece) <= 20 * limit and len(self._tokens(piece)) <= limit
 
         if whole:
             bare = text.strip()
@@ -101,7 +104,7 @@ class TextRequests:
         settings: SearchSettings,
     ) -> Request:
         """Return what is searched for, for a source."""
-        prefix = tuple(self._target.encode(with_plain_spaces(requested.prefix)))
+        prefix = tuple(self._target.encode(with_plain_spaces(requested.prefix))) if requested.prefix else ()
         if any(number in self._target.special for number in prefix):
             raise InputError(f"{requested.prefix!r} has a word that the model does not know, and cannot write")
         if not requested.something and self._source is self._target:

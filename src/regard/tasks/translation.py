@@ -118,7 +118,7 @@ def _loses_words(piece: str, translation: str, source: Tokenizer, target: Tokeni
 
 def _known_letters(text: str, tokenizer: Tokenizer) -> int:
     """Return how many letters and digits of a text are not spelled in bytes."""
-    return sum(char.isalnum() and (char in tokenizer.alphabet or tokenizer.kind == "words") for char in text)
+    return sum(map(str.isalnum if tokenizer.kind == "words" else tokenizer.letters.__contains__, text))
 
 
 def on_one_line(text: str) -> str:

@@ -85,6 +85,7 @@ def _mean_seconds(train_step: TrainStep, batch: Batch, steps: int, of_one_pass: 
 
 def _timed(train_step: TrainStep, batch: Batch, number: int) -> float:
     began = time.perf_counter()
-    train_step.gradients(number, [batch])
-    train_step.step(1e-5, number)
+    result = train_step.gradients(number, [batch])
+    train_step.step(1e-5, number, result)
+    result.read()
     return time.perf_counter() - began

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
@@ -30,7 +31,7 @@ class Processes:
             if self.device.type == "cuda":
                 self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
                 torch.cuda.set_device(self.device)
-            backend = "nccl" if self.device.type == "cuda" else "gloo"
+            backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
             dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.count, timeout=_PATIENCE)
 
     @property
@@ -47,9 +48,14 @@ class Processes:
         """Add each number up over all processes."""
         if self.count == 1:
             return list(numbers)
-        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        tensor = torch.tensor(numbers, dtype=torch.float64)  # on the host: nobody waits for a device
         dist.all_reduce(tensor)
-        return [float(number) for number in tensor]
+        return tensor.tolist()
+
+    def add_up(self, tensor: Tensor) -> None:
+        """Add a tensor up over all processes, in place and on its device."""
+        if self.count > 1:
+            dist.all_reduce(tensor)
 
     def from_first(self, value: Any) -> Any:
         """Return everyone what the first process has: a string, a number, a truth."""

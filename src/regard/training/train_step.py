@@ -4,6 +4,7 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,28 @@ from regard.training.recipe import Run
 
 Build = Callable[[TransformerConfig], Transformer]
 """Makes the model of a config; `Transformer` itself, unless a changed model is trained."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What came of a step, still where it was computed: whoever reads it waits for the device."""
+
+    total: Tensor
+    """The loss, summed over all batches and processes."""
+    tokens: int
+    norm: Tensor
+    """Of the gradient, before it is clipped."""
+    good: Tensor
+    """Whether both are finite; if not, the step is left out."""
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether it is in the host's own memory, and nobody waits."""
+        return self.good.is_cpu
+
+    def read(self) -> tuple[float, float, bool]:
+        """Return the loss per token, the norm, and whether they are finite."""
+        return float(self.total) / self.tokens, float(self.norm), bool(self.good)
 
 
 class TrainStep:
@@ -50,6 +73,7 @@ class TrainStep:
             accelerate(self.model, precision=run.training.precision, softmax_gradient=run.training.softmax_gradient)
         elif run.training.precision == "int8":
             raise ConfigError("training.precision is int8, which is for CPUs without compile; bfloat16 is for GPUs")
+        self._sum_dtype = _widest_float(self.device)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=run.training.precision == "float16")
         self._rates = _dropout_rates(self.model)
         self._sharded = run.training.sharded and processes.count > 1
@@ -73,8 +97,8 @@ class TrainStep:
         self._decay = averaging.decay if averaging.kind == "running" else None
         self.running = {name: p.detach().clone() for name, p in self.model.named_parameters()} if self._decay else None
 
-    def gradients(self, step: int, batches: list[Batch]) -> tuple[float, float]:
-        """Compute the gradients of a step's loss; return the loss per token of the whole step, and its norm.
+    def gradients(self, step: int, batches: list[Batch]) -> StepResult:
+        """Compute the gradients of a step's loss.
 
         Sums over all batches and processes are divided by all target tokens, so that how a step is cut up does not
         matter.
@@ -83,7 +107,7 @@ class TrainStep:
         self._drop(step)
         tokens = max(1, sum(batch.tokens for batch in batches))
         self._seed(step)
-        total = 0.0
+        total = torch.zeros((), dtype=self._sum_dtype, device=self.device)
         for number, batch in enumerate(batches, 1):
             share = batch.share(self._processes.rank, self._processes.count)
             keys = keyed_dropout(self._keys(step, share)) if self.device.type == "cpu" else contextlib.nullcontext()
@@ -93,23 +117,29 @@ class TrainStep:
                     loss = self._objective(share, self._loss_at(step))
                 # Processes average their gradients; the sum is wanted.
                 self._scaler.scale(loss * (self._processes.count / tokens)).backward()
-            total += float(loss.detach())
-        (total,) = self._processes.summed(total)
+            total += loss.detach()
+        self._processes.add_up(total)
         self._scaler.unscale_(self._optimizer)
-        return total / tokens, self._clipped_norm()
+        norm = self._clipped_norm()
+        return StepResult(total, tokens, norm, total.isfinite() & norm.isfinite())
 
-    def step(self, learning_rate: float, number: int) -> None:
-        """Move the weights, and the running average after them."""
+    def step(self, learning_rate: float, number: int, result: StepResult) -> None:
+        """Move the weights, and the running average after them; a step that is not finite is left out on the device."""
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
+        if not self._sharded:
+            self._optimizer.found_inf = 1.0 - result.good.float()  # type: ignore[attr-defined]
+        elif not result.good:  # the unfused optimizer takes no such flag: somebody has to look
+            return
         self._scaler.step(self._optimizer)
         self._scaler.update()
         if self.running is not None and self._decay is not None:
             # A mean of few steps forgets quickly, or it would remember the random start for long.
             decay = min(self._decay, (1 + number) / (10 + number))
+            weight = (1.0 - decay) * result.good.to(next(self.model.parameters()).dtype)
             with torch.no_grad():
                 for name, parameter in self.model.named_parameters():
-                    _local(self.running[name]).lerp_(_local(parameter), 1.0 - decay)
+                    _local(self.running[name]).lerp_(_local(parameter), weight)
 
     def tensors(self) -> dict[str, Tensors]:
         """Return the state by kind: this process's part of it."""
@@ -191,13 +221,22 @@ class TrainStep:
             return self._objective.no_sync()
         return contextlib.nullcontext()
 
-    def _clipped_norm(self) -> float:
+    def _clipped_norm(self) -> Tensor:
         longest = self._optimizer_settings.clip
         norm = nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
-        length = float(_whole(norm))
-        if longest is not None and length > longest:  # or every gradient would be multiplied by one
+        whole = _whole(norm)
+        # Where it costs no wait to look, no gradient is multiplied by one.
+        if longest is not None and not (whole.is_cpu and not whole > longest):
             nn.utils.clip_grads_with_norm_(self.model.parameters(), longest, norm)
-        return length
+        return whole
+
+
+def _widest_float(device: torch.device) -> torch.dtype:
+    """Return float64, or float32 on a device that does not have it."""
+    try:
+        return torch.zeros((), dtype=torch.float64, device=device).dtype
+    except TypeError:
+        return torch.float32
 
 
 def _dropout_rates(model: Transformer) -> list[tuple[nn.Module, str, float]]:

@@ -1,6 +1,5 @@
 """The loop: step, validate, save, and go on exactly where it stopped."""
 
-import math
 import shutil
 import time
 from pathlib import Path
@@ -46,7 +45,7 @@ from regard.training.progress import Progress, Recent
 from regard.training.recipe import Run
 from regard.training.schedule import learning_rate, total_steps
 from regard.training.signals import Stop
-from regard.training.train_step import Build, TrainStep
+from regard.training.train_step import Build, StepResult, TrainStep
 from regard.training.validation import ValidationResult, Validator
 
 _BAD_STEPS = 10  # in a row, before training gives up
@@ -104,6 +103,8 @@ class Trainer:
             if run.validation.metric != "loss":
                 callback.tell(f"validation decodes with the {choose_backend(self._validated_model).name}")
         self._recent = Recent()
+        self._unread: list[tuple[StepResult, float, int]] = []
+        """What came of the last steps, and their learning rates and tokens."""
 
     @property
     def step(self) -> int:
@@ -226,15 +227,24 @@ class Trainer:
         progress = self._progress
         number = progress.step + 1
         rate = learning_rate(self._run.schedule, number, d_model=self._prepared.model.d_model, total=self.total)
-        loss, norm = self._train_step.gradients(number, batches)
-        good = math.isfinite(loss) and math.isfinite(norm)
-        if good:
-            self._train_step.step(rate, number)
+        result = self._train_step.gradients(number, batches)
+        self._train_step.step(rate, number, result)
         progress.step, progress.position = number, after
-        progress.bad_steps = 0 if good else progress.bad_steps + 1
         progress.seconds += time.perf_counter() - began
-        self._recent.add(loss, norm, rate, sum(batch.tokens for batch in batches), good)
+        self._unread.append((result, rate, sum(batch.tokens for batch in batches)))
+        if result.is_at_hand:
+            self._read()
         self._stop_if_diverged()
+
+    def _read(self) -> None:
+        """Read what came of the steps since the last reading; a device is waited for here, and not at every step."""
+        began = time.perf_counter()
+        for result, rate, tokens in self._unread:
+            loss, norm, good = result.read()
+            self._progress.bad_steps = 0 if good else self._progress.bad_steps + 1
+            self._recent.add(loss, norm, rate, tokens, good)
+        self._unread.clear()
+        self._progress.seconds += time.perf_counter() - began
 
     def _stop_if_diverged(self) -> None:
         if self._progress.bad_steps >= _BAD_STEPS:
@@ -248,6 +258,8 @@ class Trainer:
         step, every = self.step, self._run.validation.every
         validating = self._finished() or (epoch_ended if every is None else step % every == 0)
         if step % self._run.training.report_every == 0 or validating:
+            self._read()
+            self._stop_if_diverged()
             self._report()
         if validating:
             self._validate()
@@ -312,6 +324,7 @@ class Trainer:
     def _save(self) -> None:
         if self._processes.from_first(self._last_saved()) == self.step:
             return
+        self._read()
         parent = self._out / CHECKPOINTS
         state = {
             "progress": self._progress.content(),

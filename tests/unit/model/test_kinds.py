@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from regard import Transformer, TransformerConfig
+from regard import ConfigError, InputError, Transformer, TransformerConfig
+from regard.decoding import Request, SearchSettings
+from regard.inference.decode import decode_requests
+from regard.inference.generic_decoder import GenericBackend
 from regard.layers import DecoderCache
+from regard.layers.kinds import RecurrentCache
 from tests.strategies import VOCAB, model_of, tokens
 
 CAUSAL = [
@@ -43,13 +47,16 @@ def config_of(decoder: Any = None, encoder: Any = None, cross: Any = None, **mor
 @st.composite
 def configs(draw: st.DrawFn) -> TransformerConfig:
     """Draw a configuration with a kind in each role."""
+    encoder_layers = draw(st.sampled_from([0, 1, 2]))
+    encoder_kinds = draw(st.sampled_from([ENCODER, ENCODER[:2]]))
+    rotated = encoder_layers == 0 or encoder_kinds is not ENCODER
     more: dict[str, Any] = dict(
         num_heads=draw(st.sampled_from([2, 4])),
-        positions=draw(st.sampled_from(["sinusoidal", "none"])),
-        encoder_layers=draw(st.sampled_from([0, 1, 2])),
+        positions=draw(st.sampled_from(["sinusoidal", "none", *(["rope"] if rotated else [])])),
+        encoder_layers=encoder_layers,
         norm_placement=draw(st.sampled_from(["pre", "post"])),
     )
-    roles = [draw(st.sampled_from(kinds)) for kinds in (CAUSAL, ENCODER, CROSS)]
+    roles = [draw(st.sampled_from(kinds)) for kinds in (CAUSAL, encoder_kinds, CROSS)]
     return config_of(*roles, **more)
 
 
@@ -76,7 +83,7 @@ def test_any_way_of_cutting_the_target_gives_the_same(config: TransformerConfig,
     assert_near(torch.cat(steps, dim=1), full(model, pad_sequence(sources, batch_first=True), target))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(configs(), st.integers(1, 3), st.booleans(), st.integers(0, 1000))
 @torch.no_grad()
 def test_sentences_with_beams_are_admitted_reordered_and_kept(
@@ -123,6 +130,26 @@ def started(
     return cache
 
 
+@settings(max_examples=20)
+@given(configs().filter(lambda config: config.kind == "encoder-decoder"), st.integers(1, 4), st.integers(0, 99))
+@torch.no_grad()
+def test_beam_search_finds_what_the_forward_pass_finds_probable(
+    config: TransformerConfig, beam: int, seed: int
+) -> None:
+    model = model_of(config.model_copy(update={"bos_id": 1, "eos_id": 2}), seed)
+    sources = [tokens(1, length, VOCAB)[0].tolist() for length in (3, 8, 1, 5)]
+    found = decode_requests(
+        GenericBackend(model), sources, [Request(limit=8)] * 4, SearchSettings(beam=beam, n_best=beam)
+    )
+    for source, hypotheses in zip(sources, found, strict=True):
+        assert len(hypotheses) == beam
+        for hypothesis in hypotheses:
+            target = [*hypothesis.tokens, 2]
+            log_probs = model(torch.tensor([source]), torch.tensor([[1, *target[:-1]]])).log_softmax(-1)[0]
+            expected = log_probs[range(len(target)), target].sum().item()
+            assert hypothesis.log_probability == pytest.approx(expected, rel=1e-9)
+
+
 @settings(max_examples=40)
 @given(configs(), st.integers(0, 99))
 @torch.no_grad()
@@ -143,3 +170,85 @@ def test_a_saved_model_reloads_exactly(decoder: Any, tmp_path: Path) -> None:
         loaded = Transformer.load(tmp_path / "model", at_least=dtype)
         assert loaded(source, target).equal(model.to(dtype)(source, target))
     assert "kind" in model.describe() or decoder.get("gating") != "gla"
+
+
+@settings(max_examples=8)
+@given(configs(), st.booleans())
+def test_it_runs_on_a_device_without_data(config: TransformerConfig, long: bool) -> None:
+    """Forward and backward pass and cached decoding read nothing back and name no other device."""
+    with torch.device("meta"):
+        model = Transformer(config)
+        tokens_of = {length: torch.ones(2, length, dtype=torch.int64) for length in (1, 4, 20, 1100)}
+    inputs = [tokens_of[20]] * (model.encoder is not None) + [tokens_of[1100 if long else 4]]
+    logits = model(*inputs)
+    logits.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    cache = model.start_cache(None if model.encoder is None else model.encode(inputs[0]))
+    model.decode(tokens_of[4], cache=cache, lengths=[2, 4])
+    cache.reorder([1, 1])
+    assert model.decode(tokens_of[1], cache=cache).device == logits.device
+
+
+@pytest.mark.parametrize("kind", CAUSAL)
+def test_what_a_decoder_keeps_does_not_grow(kind: Any) -> None:
+    model = model_of(config_of(kind, encoder_layers=0))
+    sizes = []
+    for length in (1, 50):
+        cache = model.start_cache()
+        model.decode(tokens(2, length, VOCAB), cache=cache)
+        past = cache.past
+        assert isinstance(past, RecurrentCache)
+        assert past.state is not None
+        sizes.append([x.numel() for x in past.state if x is not None])
+    assert sizes[0] == sizes[1]
+
+
+LINEAR = {"kind": "linear"}
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    (dict(attention={"kind": "linformer"}), "model.attention.kind is linformer, which has no form in a decoder"),
+    (
+        dict(attention={"decoder": {"kind": "linformer"}}),
+        "model.attention.decoder.kind is linformer, which has no form in a decoder: each of its keys mixes all",
+    ),
+    (dict(attention={"decoder": {"kind": "nystrom"}}), "a landmark averages positions that come after some"),
+    (
+        dict(attention={"cross": {"kind": "nystrom"}}),
+        "model.attention.cross.kind is nystrom, which has no form in cross",
+    ),
+    (dict(attention={"cross": {"kind": "linformer"}}), "its published form is self-attention alone"),
+    (
+        dict(attention={"kind": {"kind": "linear", "gating": "gla"}}),
+        "model.attention.kind is linear with gla gating, which has no form in an encoder: the past fades",
+    ),
+    (dict(attention={"cross": {"kind": {"kind": "linear", "gating": "retention"}}}), "no form in cross-attention"),
+    (dict(attention={"kind": LINEAR, "softcap": 5.0}), "no scores for model.attention.softcap"),
+    (dict(attention={"kind": LINEAR, "scale": 1.0}), "no scores for model.attention.scale"),
+    (dict(attention={"kind": "performer", "pattern": "window"}), "no scores for a pattern"),
+    (dict(attention={"kind": LINEAR}, positions="alibi"), "no scores for model.positions alibi to add to"),
+    (dict(attention={"kind": LINEAR}, positions="t5"), "no scores for model.positions t5 to add to"),
+    (dict(attention={"kind": "performer"}, positions="shaw"), "no scores for model.positions shaw to add to"),
+    (dict(attention={"encoder": {"kind": "nystrom"}}, positions="rope"), "model.positions rope, which rotates them"),
+    (dict(attention={"kind": "lineer"}), "the kind of attention 'lineer' is not known; did you mean linear"),
+    (dict(attention={"kind": {"kind": "performer", "features": 0}}), "features is 0"),
+    (dict(attention={"kind": {"kind": "linear", "feature_map": "gelu"}}), "feature_map is 'gelu'"),
+    (dict(attention={"encoder": {"kind": {"kind": "nystrom", "convolution": 4}}}), "convolution is over 4 positions"),
+]
+
+
+@pytest.mark.parametrize(("fields", "says"), REFUSED, ids=range(len(REFUSED)))
+def test_what_does_not_go_together_is_one_sentence(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises((ConfigError, InputError), match=says) as caught:
+        Transformer(TransformerConfig.preset("tiny", vocab_size=VOCAB, **fields))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_sequence_beyond_the_length_of_linformer_is_told() -> None:
+    model = Transformer(config_of(LINEAR, {"kind": "linformer", "max_length": 6}))
+    with pytest.raises(InputError, match="a sequence of 7 positions is longer than Linformer's max_length 6"):
+        model.encode(tokens(1, 7, VOCAB))
+
+
+def test_other_kinds_have_no_attention_weights() -> None:
+    model = Transformer(config_of(cross="performer"))
+    with pytest.raises(InputError, match="PerformerAttention has no scores"):
+        model.cross_attention(tokens(1, 3, VOCAB), tokens(1, 3, VOCAB))

@@ -4,12 +4,17 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+from torch import Tensor
 
-from regard import train
+from regard import Transformer, train
 from regard.errors import DivergedError
 from regard.training.averaging import chosen_snapshots, validation_values
 from regard.training.callbacks import METRICS
 from regard.training.checkpoints import step_directories
+from regard.training.examples import Batch
+from regard.training.losses import cross_entropy
+from regard.training.train_step import StepResult
+from regard.training.trainer import Trainer
 from tests.unit.training.runs import Notes, small_run
 
 _MUCH = ("schedule.peak=1e30", "schedule.warmup=0", "optimizer.clip=1e30")
@@ -31,6 +36,55 @@ def test_last_steps_that_were_left_out_are_told(tmp_path: Path) -> None:
     notes = Notes()
     train(small_run(tmp_path, *_MUCH, "training.steps=3"), tmp_path / "out", callback=notes)
     assert any("were not finite: 2 steps" in line for line in notes.sentences)
+
+
+@pytest.fixture
+def far_device(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Make the results of steps count as those of another device; return how many were read each time."""
+    reads: list[int] = []
+    read = Trainer._read
+
+    def counted(trainer: Trainer) -> None:
+        reads.append(len(trainer._unread))
+        read(trainer)
+
+    monkeypatch.setattr(StepResult, "is_at_hand", False)
+    monkeypatch.setattr(Trainer, "_read", counted)
+    return reads
+
+
+_AVERAGED = ("averaging.kind=running", "training.report_every=7", "optimizer.clip=0.5", "training.accumulate=2")
+
+
+def test_losses_of_another_device_are_read_when_they_are_reported(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    near, far = Notes(), Notes()
+    run = small_run(tmp_path, *_AVERAGED, "checkpoints.every=100", "validation.every=100")
+    one = train(run, tmp_path / "near", callback=near)
+    reads = request.getfixturevalue("far_device")
+    other = train(run, tmp_path / "far", callback=far)
+    assert [count for count in reads if count] == [7, 7]
+    for name in ("loss", "gradient_norm", "skipped", "step"):
+        assert [getattr(report, name) for report in near.reports] == [getattr(report, name) for report in far.reports]
+    ours, theirs = (load_file(path / "model.safetensors") for path in (one, other))
+    assert all(ours[name].equal(theirs[name]) for name in ours)
+
+
+def test_a_run_that_diverges_on_another_device_ends_where_it_is_reported(tmp_path: Path, far_device: list[int]) -> None:
+    changes = (*_MUCH, "training.steps=40", "training.report_every=13", "checkpoints.every=100", "validation.every=100")
+    with pytest.raises(DivergedError, match="in 10 steps in a row, up to step 13"):
+        train(small_run(tmp_path, *changes), tmp_path / "out")
+
+
+def test_half_precision_goes_on_after_a_gradient_that_overflows(tmp_path: Path) -> None:
+    def sometimes(model: Transformer, batch: Batch) -> Tensor:
+        value = cross_entropy()(model, batch)
+        return value * float("inf") if next(calls) in (3, 5) else value
+
+    calls, notes = iter(range(1, 100)), Notes()
+    train(small_run(tmp_path, "training.precision=float16"), tmp_path / "out", loss=sometimes, callback=notes)
+    assert sum(report.skipped for report in notes.reports) >= 2
 
 
 def test_which_snapshots_are_best_is_known_without_the_metrics(tmp_path: Path) -> None:

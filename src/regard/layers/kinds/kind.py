@@ -1,8 +1,11 @@
 """What a kind of attention is: a function of queries, keys and values in place of the softmax."""
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from regard.layers.kv_cache import KeyValue, KeyValueCache, PastCache
@@ -46,3 +49,13 @@ class AttentionKind(nn.Module):
     @abstractmethod
     def step(self, query_BHTK: Tensor, key_value: KeyValue, states_BTD: Tensor, cache: PastCache) -> Tensor:
         """Return the outputs BHTV of new positions, which the cache takes in."""
+
+
+@contextmanager
+def in_full_precision(device: torch.device) -> Iterator[None]:
+    """Multiply in the precision of the tensors, whatever autocast chooses: sums over thousands of positions need it."""
+    if not torch.amp.is_autocast_available(device.type):
+        yield
+        return
+    with torch.autocast(device.type, enabled=False):
+        yield

@@ -72,19 +72,19 @@ class LinearAttention(RecurrentKind):
         return State(query_BHTK.new_zeros(B, H, self.features, V + 1, dtype=precision_of(query_BHTK)))
 
     def causal_features(
-        self, query_BHTK: Tensor, key_BGTK: Tensor, allowed_BT: Tensor | None, states_BTD: Tensor | None, state: State
+        self, query_BHTK: Tensor, key_BGTK: Tensor, real_B1T1: Tensor | None, gates_BGTE: Tensor | None, state: State
     ) -> Features:
         """Return the features of queries and keys, and how the past decays."""
-        key_BHTE = repeat_heads(self.key_features(key_BGTK, allowed_BT, None), self.num_heads)
-        log_decay = self._log_decay(key_BHTE, states_BTD)
-        if log_decay is not None and allowed_BT is not None:  # what is hidden does not make the past fade
-            log_decay = log_decay.masked_fill(~allowed_BT[:, None, :, None], 0.0)
+        key_BHTE = repeat_heads(self.key_features(key_BGTK, real_B1T1, None), self.num_heads)
+        log_decay = self._log_decay(key_BHTE, gates_BGTE)
+        if log_decay is not None and real_B1T1 is not None:  # what is hidden does not make the past fade
+            log_decay = log_decay.masked_fill(~real_B1T1, 0.0)
         return Features(self.query_features(query_BHTK, None), key_BHTE, log_decay)
 
-    def key_features(self, key_BGSK: Tensor, allowed_BS: Tensor | None, shift_BG1E: Tensor | None) -> Tensor:
+    def key_features(self, key_BGSK: Tensor, real_B1S1: Tensor | None, shift_BG1E: Tensor | None) -> Tensor:
         """Return φ(k), 0 where keys are hidden."""
         features_BGSE = self._map(key_BGSK)
-        return features_BGSE if allowed_BS is None else features_BGSE.masked_fill(~allowed_BS[:, None, :, None], 0.0)
+        return features_BGSE if real_B1S1 is None else features_BGSE.masked_fill(~real_B1S1, 0.0)
 
     def query_features(self, query_BHTK: Tensor, shift_BG1E: Tensor | None) -> Tensor:
         """Return φ(q)."""
@@ -100,17 +100,23 @@ class LinearAttention(RecurrentKind):
             case "softmax":
                 return torch.cat([x.softmax(-1), (-x).softmax(-1)], dim=-1)
 
-    def _log_decay(self, key_BHTE: Tensor, states_BTD: Tensor | None) -> Tensor | None:
-        """Return the logarithms of the decay at each position: BHTE, or (1, H, T, 1) where they are fixed."""
-        if self.gating == "retention":
-            per_head = [math.log1p(-(2.0 ** (-5 - head))) for head in range(self.num_heads)]
-            decay_H = torch.tensor(per_head, dtype=key_BHTE.dtype, device=key_BHTE.device)
-            return decay_H[:, None, None].expand(1, -1, key_BHTE.size(2), 1)
+    def gates(self, states_BTD: Tensor | None) -> Tensor | None:
+        """Return the gates BGTE before their sigmoid."""
         if self.gate_contract is None or self.gate_expand is None:
             return None
         if states_BTD is None:
             raise InputError("gated linear attention computes its gates from the states of the keys, and has none")
-        gates_BTX = self.gate_expand(self.gate_contract(states_BTD)).to(key_BHTE.dtype)
+        gates_BTX: Tensor = self.gate_expand(self.gate_contract(states_BTD))
         B, T, _ = gates_BTX.shape
-        log_gates_BGTE = F.logsigmoid(gates_BTX).view(B, T, self.num_kv_heads, self.features).transpose(1, 2)
-        return repeat_heads(log_gates_BGTE / _GATE_TEMPERATURE, self.num_heads)
+        return gates_BTX.view(B, T, self.num_kv_heads, self.features).transpose(1, 2)
+
+    def _log_decay(self, key_BHTE: Tensor, gates_BGTE: Tensor | None) -> Tensor | None:
+        """Return the logarithms of the decay at each position: BHTE, or (1, H, T, 1) where they are fixed."""
+        if gates_BGTE is not None:
+            log_decay_BGTE = F.logsigmoid(gates_BGTE.to(key_BHTE.dtype)) / _GATE_TEMPERATURE
+            return repeat_heads(log_decay_BGTE, self.num_heads)
+        if self.gating == "retention":
+            per_head = [math.log1p(-(2.0 ** (-5 - head))) for head in range(self.num_heads)]
+            decay_H = torch.tensor(per_head, dtype=key_BHTE.dtype, device=key_BHTE.device)
+            return decay_H[:, None, None].expand(1, -1, key_BHTE.size(2), 1)
+        return None

@@ -7,10 +7,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.layers.kinds.kind import AttentionKind, Role
+from regard.layers.kinds.kind import AttentionKind, Role, in_full_precision
 from regard.layers.kv_cache import KeyValue, PastCache
 from regard.ops import attention
 from regard.ops.attention import attention_scores, masked_softmax, repeat_heads
+from regard.ops.masks import Given
 
 
 class NystromAttention(AttentionKind):
@@ -65,10 +66,14 @@ class NystromAttention(AttentionKind):
             raise InputError(f"{T} queries attend to {S} keys; Nyström attention is self-attention alone")
         if S == 0:
             return query_BHTK.new_zeros(*query_BHTK.shape[:3], key_value.value_BGSV.size(-1))
+        with in_full_precision(query_BHTK.device):
+            return self._by_landmarks(query_BHTK, key_value, allowed_BS)
+
+    def _by_landmarks(self, query_BHTK: Tensor, key_value: KeyValue, allowed_BS: Tensor | None) -> Tensor:
         means_BCS, used_BC = self._landmarks(query_BHTK, allowed_BS)
         mean_query_BHCK, mean_key_BGCK = (_averaged(means_BCS, x) for x in (query_BHTK, key_value.key_BGSK))
         scores_BHCC = attention_scores(mean_query_BHCK, mean_key_BGCK, self.scale)
-        both = None if used_BC is None else used_BC[:, None, :, None] & used_BC[:, None, None, :]
+        both = None if used_BC is None else Given(used_BC[:, None, :, None] & used_BC[:, None, None, :])
         inverse_BHCC = pseudo_inverse(masked_softmax(scores_BHCC, both), self.iterations)
 
         real = None if allowed_BS is None else allowed_BS[:, None, None, :]

@@ -1,6 +1,5 @@
 """Performer: softmax attention by random features, FAVOR+ (Choromanski et al. 2021)."""
 
-from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.layers.kinds.recurrent import Features, RecurrentKind, State, precision_of
+from regard.layers.kinds.scan import Tensors, scan
 from regard.layers.kv_cache import KeyValue
 from regard.ops.attention import repeat_heads
 
@@ -53,35 +53,39 @@ class PerformerAttention(RecurrentKind):
         return State(zeros_BHEV, torch.full_like(zeros_BHEV[..., :1, :1], -torch.inf))
 
     def causal_features(
-        self, query_BHTK: Tensor, key_BGTK: Tensor, allowed_BT: Tensor | None, states_BTD: Tensor | None, state: State
+        self, query_BHTK: Tensor, key_BGTK: Tensor, real_B1T1: Tensor | None, gates_BGTE: Tensor | None, state: State
     ) -> Features:
         """Return the features; those of keys are divided by the largest so far, which the state is divided by, too.
 
         The largest of all would know the future, and could be so large that what is in the past vanishes.
         """
         assert state.shift_BH11 is not None, "the state of a Performer has a shift"
-        log_key_BHTE = repeat_heads(self._log_features(key_BGTK, allowed_BT), query_BHTK.size(1))
+        log_key_BHTE = repeat_heads(self._log_features(key_BGTK, real_B1T1), query_BHTK.size(1))
         largest_BHT1 = log_key_BHTE.detach().amax(-1, keepdim=True)
-        running = torch.cat([state.shift_BH11, largest_BHT1], dim=2).cummax(2).values
+        running = torch.cat([state.shift_BH11.detach(), largest_BHT1], dim=2).cummax(2).values
         before_BHT1, until_BHT1 = running[:, :, :-1], running[:, :, 1:]
         log_decay_BHT1 = (before_BHT1 - until_BHT1).masked_fill(before_BHT1 == -torch.inf, 0.0)
         finite_BHT1 = until_BHT1.masked_fill(until_BHT1 == -torch.inf, 0.0)
         key_BHTE = (log_key_BHTE - finite_BHT1).exp()
         return Features(self.query_features(query_BHTK, None), key_BHTE, log_decay_BHT1, running[:, :, -1:])
 
-    def key_shift(self, key_blocks: Sequence[Tensor], allowed_blocks: Sequence[Tensor | None]) -> Tensor | None:
+    def key_shift(self, key_BGSK: Tensor, real_B1S1: Tensor | None) -> Tensor | None:
         """Return the largest of each feature over the keys of a row, so that each has a key where it is 1."""
-        with torch.no_grad():
-            pairs = zip(key_blocks, allowed_blocks, strict=True)
-            largest = [self._log_features(*pair).amax(2, keepdim=True) for pair in pairs if pair[0].size(2)]
-            if not largest:
-                return None
-            shift_BG1E = torch.stack(largest).amax(0)
-            return shift_BG1E.masked_fill(shift_BG1E == -torch.inf, 0.0)
 
-    def key_features(self, key_BGSK: Tensor, allowed_BS: Tensor | None, shift_BG1E: Tensor | None) -> Tensor:
+        def compare(largest: Tensors, key_BGSK: Tensor, real: Tensor | None) -> tuple[Tensor, Tensors]:
+            found_BG1E = self._log_features(key_BGSK, real).amax(2, keepdim=True)
+            return key_BGSK[..., :0], (found_BG1E if largest[0] is None else found_BG1E.maximum(largest[0]),)
+
+        if key_BGSK.size(2) == 0:
+            return None
+        with torch.no_grad():
+            _, (shift_BG1E,) = scan(compare, (None,), key_BGSK, real_B1S1)
+        assert shift_BG1E is not None
+        return shift_BG1E.masked_fill(shift_BG1E == -torch.inf, 0.0)
+
+    def key_features(self, key_BGSK: Tensor, real_B1S1: Tensor | None, shift_BG1E: Tensor | None) -> Tensor:
         """Return the features of keys, each divided by its largest over the row, 0 where keys are hidden."""
-        log_features = self._log_features(key_BGSK, allowed_BS)
+        log_features = self._log_features(key_BGSK, real_B1S1)
         return (log_features if shift_BG1E is None else log_features - shift_BG1E).exp()
 
     def query_features(self, query_BHTK: Tensor, shift_BG1E: Tensor | None) -> Tensor:
@@ -91,14 +95,12 @@ class PerformerAttention(RecurrentKind):
             log_features = log_features + repeat_heads(shift_BG1E, query_BHTK.size(1))
         return (log_features - log_features.detach().amax(-1, keepdim=True)).exp()
 
-    def _log_features(self, x_BHTK: Tensor, allowed_BT: Tensor | None) -> Tensor:
+    def _log_features(self, x_BHTK: Tensor, real_B1T1: Tensor | None) -> Tensor:
         """Return ω_e·x - |x|²/2, -∞ for what is hidden. A common factor of all features cancels, so there is none."""
         x_BHTK = x_BHTK.to(precision_of(x_BHTK)) * self.scale**0.5
         projected_BHTE = x_BHTK @ self.projection_EK.to(x_BHTK.dtype).mT
         log_features = projected_BHTE - x_BHTK.square().sum(-1, keepdim=True) / 2
-        return (
-            log_features if allowed_BT is None else log_features.masked_fill(~allowed_BT[:, None, :, None], -torch.inf)
-        )
+        return log_features if real_B1T1 is None else log_features.masked_fill(~real_B1T1, -torch.inf)
 
 
 def orthogonal_features(features: int, d_k: int, seed: int) -> NDArray[np.float64]:

@@ -6,20 +6,19 @@ chunk by the state. Time and memory grow linearly with the length. Letters beyon
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from regard.layers.kinds.kind import AttentionKind
+from regard.layers.kinds.kind import AttentionKind, in_full_precision
+from regard.layers.kinds.scan import Tensors, scan
 from regard.layers.kv_cache import KeyValue, PastCache, Rows, on_host
 from regard.ops.attention import repeat_heads
 
 _CHUNK = 64  # positions compared with each other; a power of two
-_SEGMENT = 1024  # positions whose features are in memory at once
 
 
 class State(NamedTuple):
@@ -60,20 +59,24 @@ class RecurrentKind(AttentionKind):
 
     @abstractmethod
     def causal_features(
-        self, query_BHTK: Tensor, key_BGTK: Tensor, allowed_BT: Tensor | None, states_BTD: Tensor | None, state: State
+        self, query_BHTK: Tensor, key_BGTK: Tensor, real_B1T1: Tensor | None, gates_BGTE: Tensor | None, state: State
     ) -> Features:
         """Return the features of a stretch of positions that comes after a state; zeros for keys that are hidden."""
 
     @abstractmethod
-    def key_features(self, key_BGSK: Tensor, allowed_BS: Tensor | None, shift_BG1E: Tensor | None) -> Tensor:
-        """Return the features BGSE of keys that all queries attend to."""
+    def key_features(self, key_BGSK: Tensor, real_B1S1: Tensor | None, shift_BG1E: Tensor | None) -> Tensor:
+        """Return the features BGSE of keys that all queries attend to; zeros for keys that are hidden."""
 
     @abstractmethod
     def query_features(self, query_BHTK: Tensor, shift_BG1E: Tensor | None) -> Tensor:
         """Return the features BHTE of queries that attend to all keys."""
 
-    def key_shift(self, key_blocks: Sequence[Tensor], allowed_blocks: Sequence[Tensor | None]) -> Tensor | None:
+    def key_shift(self, key_BGSK: Tensor, real_B1S1: Tensor | None) -> Tensor | None:
         """Return the logarithm of what features of keys are divided by, (B, G, 1, E), where that is needed."""
+        return None
+
+    def gates(self, states_BTD: Tensor | None) -> Tensor | None:
+        """Return what decays are computed from, BGTE, for kinds that compute them from the states of the keys."""
         return None
 
     def forward(
@@ -86,17 +89,13 @@ class RecurrentKind(AttentionKind):
         causal: bool = False,
     ) -> Tensor:
         """Return the outputs BHTV of all heads over whole sequences."""
-        if not causal:
-            return self._over_all(query_BHTK, key_value, allowed_BS)
-        state, outputs = self.start_state(query_BHTK, key_value), []
-        segments = [_segments(x, 2) for x in (query_BHTK, *key_value)]
-        count = len(segments[0])
-        for segment in zip(
-            *segments, _segments_or_none(allowed_BS, 1, count), _segments_or_none(states_BSD, 1, count), strict=True
-        ):
-            output_BHTV, state = _recomputed(count, self._advance, *segment, state)
-            outputs.append(output_BHTV)
-        return torch.cat(outputs, dim=2)
+        gates_BGTE = self.gates(states_BSD) if causal else None
+        real_B1S1 = None if allowed_BS is None else allowed_BS[:, None, :, None]
+        with in_full_precision(query_BHTK.device):
+            if not causal:
+                return self._over_all(query_BHTK, key_value, real_B1S1)
+            state = self.start_state(query_BHTK, key_value)
+            return scan(self._advance, state, query_BHTK, *key_value, real_B1S1, gates_BGTE)[0]
 
     def start_cache(self) -> PastCache:
         """Return an empty cache, which will hold the state of each row."""
@@ -105,49 +104,48 @@ class RecurrentKind(AttentionKind):
     def step(self, query_BHTK: Tensor, key_value: KeyValue, states_BTD: Tensor, cache: PastCache) -> Tensor:
         """Return the outputs BHTV of new positions, which the state takes in."""
         assert isinstance(cache, RecurrentCache), f"{type(cache).__name__} is of another kind of attention"
-        allowed_BT = cache.advance(query_BHTK.size(0), query_BHTK.size(2), query_BHTK.device)
-        state = self.start_state(query_BHTK, key_value) if cache.state is None else cache.state
-        output_BHTV, state = self._advance(query_BHTK, *key_value, allowed_BT, states_BTD, state)
-        cache.state = state.each(Tensor.detach)
+        real_B1T1 = cache.advance(query_BHTK.size(0), query_BHTK.size(2), query_BHTK.device)
+        gates_BGTE = self.gates(states_BTD)
+        with in_full_precision(query_BHTK.device):
+            state = self.start_state(query_BHTK, key_value) if cache.state is None else cache.state
+            output_BHTV, last = scan(self._advance, state, query_BHTK, *key_value, real_B1T1, gates_BGTE)
+        cache.state = _state(last).each(Tensor.detach)
         return output_BHTV
 
     def _advance(
         self,
+        before: Tensors,
         query_BHTK: Tensor,
         key_BGTK: Tensor,
         value_BGTV: Tensor,
-        allowed_BT: Tensor | None,
-        states_BTD: Tensor | None,
-        state: State,
+        real_B1T1: Tensor | None,
+        gates_BGTE: Tensor | None,
     ) -> tuple[Tensor, State]:
         """Return the outputs BHTV of positions that come after a state, and the state after them."""
-        found = self.causal_features(query_BHTK, key_BGTK, allowed_BT, states_BTD, state)
+        state = _state(before)
+        found = self.causal_features(query_BHTK, key_BGTK, real_B1T1, gates_BGTE, state)
         value_BHTV = repeat_heads(_with_ones(value_BGTV, found.key_BHTE.dtype), query_BHTK.size(1))
         sums_BHTV, last_BHEV = decayed_sums(
             found.query_BHTE, found.key_BHTE, value_BHTV, found.log_decay_BHTE, state.sums_BHEV
         )
         return _normalized(sums_BHTV, value_BGTV.dtype), State(last_BHEV, found.shift_BH11)
 
-    def _over_all(self, query_BHTK: Tensor, key_value: KeyValue, allowed_BS: Tensor | None) -> Tensor:
+    def _over_all(self, query_BHTK: Tensor, key_value: KeyValue, real_B1S1: Tensor | None) -> Tensor:
         """Return the outputs BHTV of queries that all attend to the same keys."""
-        keys, values = (_segments(x, 2) for x in key_value)
-        allowed = _segments_or_none(allowed_BS, 1, len(keys))
-        shift = self.key_shift(keys, allowed)
-        sums = [
-            _recomputed(len(keys), self._summed, *segment, shift) for segment in zip(keys, values, allowed, strict=True)
-        ]
-        sums_BGEV = sum(sums[1:], start=sums[0])
-        queries = _segments(query_BHTK, 2)
-        outputs = [_recomputed(len(queries), self._read, query, sums_BGEV, shift) for query in queries]
-        return torch.cat(outputs, dim=2).to(key_value.value_BGSV.dtype)
+        shift = self.key_shift(key_value.key_BGSK, real_B1S1)
 
-    def _summed(self, key_BGSK: Tensor, value_BGSV: Tensor, allowed_BS: Tensor | None, shift: Tensor | None) -> Tensor:
-        features_BGSE = self.key_features(key_BGSK, allowed_BS, shift)
-        return features_BGSE.mT @ _with_ones(value_BGSV, features_BGSE.dtype)
+        def take_in(sums: Tensors, key_BGSK: Tensor, value_BGSV: Tensor, real: Tensor | None) -> tuple[Tensor, Tensors]:
+            features_BGSE = self.key_features(key_BGSK, real, shift)
+            added_BGEV = features_BGSE.mT @ _with_ones(value_BGSV, features_BGSE.dtype)
+            return value_BGSV[..., :0], (added_BGEV if sums[0] is None else sums[0] + added_BGEV,)
 
-    def _read(self, query_BHTK: Tensor, sums_BGEV: Tensor, shift: Tensor | None) -> Tensor:
-        sums_BHTV = self.query_features(query_BHTK, shift) @ repeat_heads(sums_BGEV, query_BHTK.size(1))
-        return _normalized(sums_BHTV, sums_BHTV.dtype)
+        def read(sums: Tensors, query_BHTK: Tensor) -> tuple[Tensor, Tensors]:
+            assert sums[0] is not None
+            sums_BHTV = self.query_features(query_BHTK, shift) @ repeat_heads(sums[0], query_BHTK.size(1))
+            return _normalized(sums_BHTV, key_value.value_BGSV.dtype), sums
+
+        _, sums = scan(take_in, (None,), *key_value, real_B1S1)
+        return scan(read, sums, query_BHTK)[0]
 
 
 def decayed_sums(
@@ -209,12 +207,12 @@ class RecurrentCache(PastCache):
         self.state: State | None = None
 
     def advance(self, B: int, T: int, device: torch.device) -> Tensor | None:
-        """Take in T positions of B rows; return which of them are real, (B, T), where not all are."""
+        """Take in T positions of B rows; return which of them are real, (B, 1, T, 1), where not all are."""
         _, counts = self._advance(B, T)
         if (counts == T).all():
             return None
         counts_B1 = torch.from_numpy(counts).to(device, non_blocking=True)[:, None]
-        return torch.arange(T, device=device) < counts_B1
+        return (torch.arange(T, device=device) < counts_B1)[:, None, :, None]
 
     def keep(self, rows: Rows) -> None:
         """Keep these rows, in this order."""
@@ -242,22 +240,10 @@ def precision_of(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
-def _segments(x: Tensor, dim: int) -> tuple[Tensor, ...]:
-    return torch.split(x, _SEGMENT, dim)
-
-
-def _segments_or_none(x: Tensor | None, dim: int, count: int) -> tuple[Tensor | None, ...]:
-    return (None,) * count if x is None else torch.split(x, _SEGMENT, dim)
-
-
-def _recomputed(count: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function on one of `count` segments; where there are several, the backward pass computes it again.
-
-    So memory holds the features of one segment at a time.
-    """
-    if count == 1 or not torch.is_grad_enabled():
-        return function(*arguments)
-    return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
+def _state(state: Tensors) -> State:
+    sums_BHEV, shift_BH11 = state
+    assert sums_BHEV is not None, "a state has sums"
+    return State(sums_BHEV, shift_BH11)
 
 
 def _chunks(x_BHTE: Tensor, count: int, C: int) -> Tensor:

@@ -1,0 +1,1 @@
+"""What each kernel gives on a whole step."""

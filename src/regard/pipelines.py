@@ -15,7 +15,7 @@ from regard.acceleration.snapshot import Snapshot
 from regard.data import Tokenizer
 from regard.data.sentences import Piece
 from regard.data.tokenizer import load_tokenizers
-from regard.decoding import Hypothesis, Request, SearchSettings, Settled
+from regard.decoding import Constraints, Hypothesis, Request, SearchSettings, Settled
 from regard.decoding.settings import GENERATION, read_settings
 from regard.decoding.shortlist import SHORTLIST, Shortlist
 from regard.devices import resolve_device
@@ -225,22 +225,31 @@ class Pipeline:
                 elif piece:
                     places.append((line, at))
                     sources.append(source)
-        # A sentence that comes again is translated once: samples, too, depend on the sentence alone.
+        found = self._found(sources, requested, asked, settings)
+        for (line, at), source in zip(places, sources, strict=True):
+            parts = [self._part(source, hypothesis, align) for hypothesis in found[tuple(source)]]
+            done[line][at] = [part for part in parts if part.text.strip()] or parts
+        made = [put_together(pieces, parts, self.source, self.target) for pieces, parts in zip(cut, done, strict=True)]
+        return made[0] if isinstance(texts, str) else made
+
+    def _found(
+        self,
+        sources: Sequence[list[int]],
+        requested: RequestedWords,
+        constraints: Constraints | None,
+        settings: SearchSettings,
+    ) -> dict[tuple[int, ...], list[Hypothesis]]:
+        """Return the best targets of each source; one that comes again is searched for once, samples included."""
         distinct = list(dict.fromkeys(map(tuple, sources)))
         found = decode_requests(
             self._backend,
             distinct,
-            [self._texts.request(source, requested, asked, settings) for source in distinct],
+            [self._texts.request(source, requested, constraints, settings) for source in distinct],
             settings,
             never=self.target.special,
             text_of=self.target.decode if settings.n_best > 1 else None,
         )
-        hypotheses = dict(zip(distinct, found, strict=True))
-        for (line, at), source in zip(places, sources, strict=True):
-            parts = [self._part(source, hypothesis, align) for hypothesis in hypotheses[tuple(source)]]
-            done[line][at] = [part for part in parts if part.text.strip()] or parts
-        made = [put_together(pieces, parts, self.source, self.target) for pieces, parts in zip(cut, done, strict=True)]
-        return made[0] if isinstance(texts, str) else made
+        return dict(zip(distinct, found, strict=True))
 
     def stream(self, text: str, *, to: str | None = None, **changes: Any) -> Iterator[str]:
         """Return a translation piece by piece, each as soon as nothing can change it any more."""

@@ -1,6 +1,7 @@
 """Models of every configuration that the config allows, small enough to run hundreds of."""
 
 from random import Random
+from typing import Any
 
 import torch
 from hypothesis import strategies as st
@@ -9,15 +10,28 @@ from torch import Tensor
 from regard import Transformer, TransformerConfig
 
 VOCAB, SOURCE_VOCAB, PAD = 23, 19, 0
+ABSOLUTE: list[Any] = ["sinusoidal", "learned", "none"]
+ROTARY: list[Any] = ["rope", {"kind": "rope", "scaling": {"kind": "yarn", "factor": 4.0, "original_length": 64}}]
+RELATIVE: list[Any] = [
+    *ROTARY,
+    "alibi",
+    {"kind": "t5", "buckets": 8, "max_distance": 6},
+    {"kind": "shaw", "max_distance": 2},
+]
+RANDOMIZED: list[Any] = ["sinusoidal", "learned", *ROTARY]
+ATTENTION: list[dict[str, Any]] = [{}, {"qk_norm": True}, {"softcap": 2.0}, {"scale": 1.0}]
 
 
 @st.composite
-def configs(draw: st.DrawFn) -> TransformerConfig:
-    """Draw a configuration."""
+def configs(draw: st.DrawFn, relative: bool = False) -> TransformerConfig:
+    """Draw a configuration, of the paper's attention or also with relative positions, QK-norm and soft-capping."""
     layers = draw(st.sampled_from([(1, 1), (2, 1), (1, 2), (0, 2), (2, 0)]))
     G, per_group = draw(st.sampled_from([(1, 1), (2, 1), (1, 2), (2, 2), (1, 4)]))
     shared = draw(st.sampled_from(["all", "source-target", "target-output", "none"]))
     separate = shared in ("target-output", "none") and min(layers) > 0 and draw(st.booleans())
+    positions = draw(st.sampled_from([*ABSOLUTE, *(RELATIVE if relative else ())]))
+    odd = positions not in ROTARY and draw(st.booleans())
+    d_k = 3 if odd else draw(st.sampled_from([None, 6])) if positions not in ROTARY else 6
     return TransformerConfig(
         vocab_size=VOCAB,
         source_vocab_size=SOURCE_VOCAB if separate else None,
@@ -27,10 +41,10 @@ def configs(draw: st.DrawFn) -> TransformerConfig:
         decoder_layers=layers[1],
         num_heads=G * per_group,
         num_kv_heads=G,
-        d_k=draw(st.sampled_from([None, 3])),
+        d_k=d_k,
         d_v=draw(st.sampled_from([None, 5])),
         d_ff=draw(st.sampled_from([None, 10])),
-        activation=draw(st.sampled_from(["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"])),
+        activation=draw(st.sampled_from(["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh"])),
         bias=draw(st.booleans()),
         norm=draw(st.sampled_from(["layer", "rms"])),
         norm_placement=draw(st.sampled_from(["pre", "post"])),
@@ -40,7 +54,9 @@ def configs(draw: st.DrawFn) -> TransformerConfig:
         shared_embeddings=shared,
         embedding_scale=draw(st.booleans()),
         output_bias=draw(st.booleans()),
-        positions=draw(st.sampled_from(["sinusoidal", "learned", "none"])),
+        positions=positions,
+        random_positions=draw(st.sampled_from([None, 20])) if positions in RANDOMIZED and relative else None,
+        attention=draw(st.sampled_from(ATTENTION)) if relative else {},
         max_positions=32,
         position_layout=draw(st.sampled_from(["interleaved", "halves"])),
         position_offset=draw(st.sampled_from([0, 2])),

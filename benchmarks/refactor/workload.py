@@ -18,7 +18,7 @@ _RUN = """
 data.train = [{{kind = "tsv", path = "{pairs}"}}]
 tokenizer = {{vocab_size = {vocab_size}}}
 model = {model}
-training = {{steps = {steps}, batch_tokens = 4096, report_every = 4, {training}}}
+training = {{steps = {steps}, batch_tokens = {batch_tokens}, report_every = 2, {training}}}
 """
 _TINY = '{preset = "tiny"}'
 _BASE = '{preset = "base", encoder_layers = 3, decoder_layers = 3, dropout = 0.1}'
@@ -33,7 +33,7 @@ def sentences(count: int) -> list[str]:
 Measure = Callable[[], float]
 
 
-def train(model: str, settings: str, steps: int) -> Measure:
+def train(model: str, settings: str, steps: int, batch_tokens: int = 4096) -> Measure:
     """Measure the target tokens a second of training on made-up pairs, the median of the reports."""
     import regard
 
@@ -48,7 +48,8 @@ def train(model: str, settings: str, steps: int) -> Measure:
         with tempfile.TemporaryDirectory() as directory:
             pairs, run = Path(directory) / "pairs.tsv", Path(directory) / "run.toml"
             pairs.write_text("".join(lines), encoding="utf-8")
-            text = _RUN.format(pairs=pairs, model=model, training=settings, steps=steps, vocab_size=8000)
+            sizes = {"steps": steps, "batch_tokens": batch_tokens, "vocab_size": 8000}
+            text = _RUN.format(pairs=pairs, model=model, training=settings, **sizes)
             run.write_text(text, encoding="utf-8")
             regard.train(run, Path(directory) / "out")
             reports = map(json.loads, (Path(directory) / "out" / "metrics.jsonl").read_text().splitlines())
@@ -118,10 +119,10 @@ def validate(count: int) -> Measure:
 
 _INT8 = 'precision = "int8", softmax_gradient = "drawn"'
 WORKLOADS: dict[str, Callable[[], Measure]] = {
-    "training Tiny, int8 and sampled gradients": lambda: train(_TINY, _INT8, 40),
-    "training Tiny, float32": lambda: train(_TINY, 'precision = "float32"', 30),
-    "training base-like, int8 and sampled gradients": lambda: train(_BASE, _INT8, 16),
-    "training base-like, float32": lambda: train(_BASE, 'precision = "float32"', 14),
+    "training Tiny, int8 and sampled gradients": lambda: train(_TINY, _INT8, 30),
+    "training Tiny, float32": lambda: train(_TINY, 'precision = "float32"', 20),
+    "training base-like, int8 and sampled gradients": lambda: train(_BASE, _INT8, 20, 1024),
+    "training base-like, float32": lambda: train(_BASE, 'precision = "float32"', 14, 1024),
     "translating, int8, beam 5": lambda: translate("int8", 5, 400),
     "translating, int8, greedy": lambda: translate("int8", 1, 800),
     "translating, float, beam 5": lambda: translate("float", 5, 200),

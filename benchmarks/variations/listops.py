@@ -59,7 +59,8 @@ def expression(draw: random.Random, depth: int = 1) -> tuple[list[str], int]:
 
 def examples(count: int, seed: int) -> list[tuple[list[int], int]]:
     """Return expressions of 32 to 512 tokens as numbers, with their values."""
-    draw, found = random.Random(seed), []
+    draw = random.Random(seed)
+    found: list[tuple[list[int], int]] = []
     while len(found) < count:
         tokens, value = expression(draw)
         if 32 <= len(tokens) <= LONGEST:
@@ -108,7 +109,7 @@ def run(kind: str, steps: int, minutes: float) -> dict[str, Any]:
         tokens = padded([training[row][0] for row in rows], 0)
         loss = torch.nn.functional.cross_entropy(model(tokens), torch.tensor([training[row][1] for row in rows]))
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         done = step

@@ -64,7 +64,7 @@ def train(model: regard.Transformer, pairs: Pairs, recipe: Recipe) -> dict[str, 
         real = labels != PAD
         loss = model.output.loss(states[real], labels[real], smoothing=recipe.smoothing) / int(real.sum())
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         recent = loss.item() if recent == 0.0 else 0.95 * recent + 0.05 * loss.item()

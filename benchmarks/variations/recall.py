@@ -54,7 +54,7 @@ def run(kind: str, steps: int) -> dict[str, Any]:
         tokens, keys = batch(16, torch.randint(1, reach + 1, (16,), generator=draw), draw)
         loss = torch.nn.functional.cross_entropy(model(target=tokens)[:, -1], keys)
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if step % 100 == 0:

@@ -27,6 +27,8 @@ CONFIGS: list[dict[str, Any]] = [
     dict(activation="gelu", positions="learned", max_positions=128, position_offset=2, embedding_norm=True),
     dict(activation="geglu", positions="none", output_bias=True),
     dict(activation="silu", position_layout="halves", shared_embeddings="none", d_k=16, d_v=16, norm_eps=1e-3),
+    dict(encoder_layers=3, decoder_layers=3, sharing={"kind": "cycle-reversed", "layers": 2, "embedding_width": 12}),
+    dict(sharing={"kind": "all", "encoder_decoder": True}),
 ]
 
 

@@ -76,6 +76,15 @@ def test_two_processes_train_shared_layers_as_one_does(tmp_path: Path, sharded: 
         torch.testing.assert_close(weights(tmp_path / "two")[name], tensor, rtol=0, atol=1e-9)
 
 
+def test_a_table_that_all_layers_share_is_sharded_too(tmp_path: Path) -> None:
+    exact = ("training.precision=float64", "training.report_every=1", "training.steps=6", "model.positions=t5")
+    whole, parts = (
+        train(count, tmp_path, f"{count}", *exact, "model.encoder_layers=2", "training.sharded=true")
+        for count in (1, 2)
+    )
+    assert max(abs(a["loss"] - b["loss"]) for a, b in zip(whole, parts, strict=True)) <= 1e-9
+
+
 def test_first_gradients_agree_in_single_precision(tmp_path: Path) -> None:
     """Adam's first moment after a step is a tenth of the gradient."""
     changes = ("training.steps=1", "checkpoints.every=1", "optimizer.clip=1e9")

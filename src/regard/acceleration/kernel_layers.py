@@ -20,7 +20,7 @@ from regard.layers.patterns import SlidingWindow
 
 _LENGTH = 256  # of the tables of positions at first
 # As the kernels number them.
-_ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "swiglu": 3, "geglu": 1}
+_ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "swiglu": 3, "geglu": 1, "geglu_tanh": 2}
 
 
 class _NoKernelError(Exception):

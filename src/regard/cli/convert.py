@@ -10,7 +10,7 @@ def convert(
     source: Annotated[Path, typer.Argument(help="A Hugging Face directory: config.json and model.safetensors.")],
     target: Annotated[Path, typer.Argument(help="The model directory to write.")],
 ) -> None:
-    """Turn a Hugging Face Marian or BART model into a model directory that computes the same."""
+    """Turn a Hugging Face Marian, BART or T5 model into a model directory that computes the same."""
     from regard.errors import ModelError
     from regard.model.convert import read_huggingface_directory
 

@@ -15,6 +15,7 @@ from regard.layers.attention import MultiHeadAttention
 from regard.layers.embeddings import Embedding
 from regard.layers.feed_forward import FeedForward
 from regard.model import TransformerConfig
+from regard.ops.feed_forward import is_gated
 from regard.pipelines import Pipeline
 
 _BATCH = 32
@@ -98,13 +99,14 @@ def _empty(config: TransformerConfig, specs: Any) -> Any:
         "silu": activations.SWISH,
         "swiglu": activations.SWISH,
         "geglu": activations.GELU,
+        "geglu_tanh": activations.GELUTanh,
     }[config.activation]
     common = dict(
         pre_norm=config.norm_placement == "pre",
         no_final_norm=not config.has_final_norm,
         activation=activation,
         layernorm_embedding=config.embedding_norm,
-        ffn_glu=config.activation in ("swiglu", "geglu"),
+        ffn_glu=is_gated(config.activation),
         rms_norm=config.norm == "rms",
         num_heads_kv=config.num_kv_heads,
         head_dim=config.d_k,

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from regard.layers.block_masks import BlockMasks, indexed
+from regard.layers.joined_blocks import JoinedAgain, joined
 from regard.layers.kv_cache import KeyValue, PastCache
 from regard.layers.patterns.pattern import Pattern
 from regard.layers.positions.relative import RelativePositions
@@ -129,7 +130,6 @@ class SoftmaxAttention:
         keys, values = (torch.split(x, C, dim=2) for x in key_value)
         masks = BlockMasks(self.pattern, mask, T, S, C, device)
         without_pattern = replace(self, pattern=None)
-        # Scores are computed again in the backward pass rather than kept: memory grows with T, not with T · S.
         recomputed = torch.is_grad_enabled() and not self._is_fused and self.dropout == 0.0
         outputs = []
         for number, query_BHCK in enumerate(torch.split(query_BHTK, C, dim=2)):
@@ -137,21 +137,35 @@ class SoftmaxAttention:
             if not chosen:
                 outputs.append(query_BHCK.new_zeros(*query_BHCK.shape[:3], values[0].size(3)))
                 continue
-            rows, columns = masks.rows[number], _joined(masks.columns, chosen, dim=0)
+            rows, columns = masks.rows[number], joined([masks.columns[block] for block in chosen], dim=0)
             arguments = (
                 query_BHCK,
-                KeyValue(_joined(keys, chosen, dim=2), _joined(values, chosen, dim=2)),
+                [keys[block] for block in chosen],
+                [values[block] for block in chosen],
                 masks.mask(number, rows, columns),
                 None if bias is None else indexed(bias, rows, columns),
                 at.block(rows, columns),
             )
+            # Scores are computed again in the backward pass rather than kept: memory grows with T, not with T · S.
             outputs.append(
-                checkpoint(without_pattern.dense, *arguments, use_reentrant=False, preserve_rng_state=False)
+                checkpoint(without_pattern._over_blocks, *arguments, use_reentrant=False, preserve_rng_state=False)
                 if recomputed
-                else without_pattern.dense(*arguments)
+                else without_pattern._over_blocks(*arguments)
             )
         return torch.cat(outputs, dim=2)
 
-
-def _joined(blocks: Sequence[Tensor], chosen: Sequence[int], *, dim: int) -> Tensor:
-    return blocks[chosen[0]] if len(chosen) == 1 else torch.cat([blocks[number] for number in chosen], dim)
+    def _over_blocks(
+        self,
+        query_BHCK: Tensor,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        mask: Mask | None,
+        bias: Tensor | None,
+        at: Placement,
+    ) -> Tensor:
+        """Return the outputs BHCV of a block of queries over some blocks of keys."""
+        key_value = KeyValue(joined(keys), joined(values))
+        if not self._is_fused:
+            return self.dense(query_BHCK, key_value, mask, bias, at)
+        with JoinedAgain((key_value.key_BGSK, keys), (key_value.value_BGSV, values)):
+            return self.dense(query_BHCK, key_value, mask, bias, at)

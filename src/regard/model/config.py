@@ -62,7 +62,7 @@ class TransformerConfig(Config):
     d_ff: Width | None = None
     """F: the width of the feed-forward's hidden layer; 4 · d_model unless given."""
     activation: Activation = "relu"
-    """The feed-forward's activation; swiglu and geglu add a gate."""
+    """The feed-forward's activation; swiglu, geglu and geglu_tanh add a gate."""
     bias: Flag = True
     """Whether the projections of attention and feed-forward have a bias."""
 

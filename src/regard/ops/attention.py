@@ -41,6 +41,8 @@ def masked_softmax(scores_BHTS: Tensor, M: Mask | Tensor | None = None) -> Tenso
     _, _, T, S = scores_BHTS.shape
     if isinstance(M, Mask):
         scores_BHTS = scores_BHTS.masked_fill(~M.dense(T, S, scores_BHTS.device), -torch.inf)
+    elif M is not None and M.dtype == torch.bool:
+        return masked_softmax(scores_BHTS, as_mask(M))
     elif M is not None:
         scores_BHTS = (scores_BHTS + M).masked_fill(M.isneginf(), -torch.inf)
     if S == 0:

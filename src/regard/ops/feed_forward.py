@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh"]
 
 _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -23,12 +23,13 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "swiglu": F.silu,
     "geglu": F.gelu,
+    "geglu_tanh": partial(F.gelu, approximate="tanh"),
 }
 
 
 def is_gated(activation: Activation) -> bool:
     """Whether an activation multiplies two projections of the input."""
-    return activation in ("swiglu", "geglu")
+    return activation in ("swiglu", "geglu", "geglu_tanh")
 
 
 def activate(hidden_BTF: Tensor, activation: Activation, gate_BTF: Tensor | None = None) -> Tensor:

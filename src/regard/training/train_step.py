@@ -264,10 +264,11 @@ class _Objective(nn.Module):
 def _shard(model: Transformer, objective: nn.Module) -> None:
     from torch.distributed.fsdp import fully_shard
 
-    layers = dict.fromkeys(layer for stack in (model.encoder, model.decoder) for layer in _layers(stack))
-    owners = Counter(parameter for layer in layers for parameter in layer.parameters())
-    if max(owners.values()) == 1:  # what two layers share is in the shard of the whole model
-        for layer in layers:
+    layers = [layer for stack in (model.encoder, model.decoder) for layer in _layers(stack)]
+    holders = Counter(parameter for layer in dict.fromkeys(layers) for parameter in layer.parameters())
+    for layer in dict.fromkeys(layers):
+        # FSDP takes a tensor that layers share, as T5's table, in one group with all its holders: here the objective's.
+        if all(holders[parameter] == 1 for parameter in layer.parameters()):
             fully_shard(layer)
     fully_shard(objective)
 

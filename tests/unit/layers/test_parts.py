@@ -30,7 +30,7 @@ def test_d_ff_is_four_times_d_model_unless_given() -> None:
     assert FeedForward(6, 10).expand.weight.shape == (10, 6)
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh"])
 @pytest.mark.parametrize("bias", [True, False])
 def test_feed_forward_is_its_equation(activation: Activation, bias: bool) -> None:
     layer, x = FeedForward(4, 6, activation=activation, bias=bias), torch.randn(2, 3, 4)

@@ -14,7 +14,7 @@ from regard.errors import InputError
 from regard.layers import DecoderCache
 from tests.strategies import VOCAB, configs, model_of, sparse_configs, tokens
 
-with_decoder = (configs() | sparse_configs()).filter(lambda config: config.kind != "encoder-only")
+with_decoder = (configs(relative=True) | sparse_configs()).filter(lambda config: config.kind != "encoder-only")
 
 
 def start(model: Transformer, source: Tensor) -> DecoderCache:

@@ -14,7 +14,7 @@ from regard.ops.rng import keyed_dropout
 from tests.strategies import VOCAB, configs, sparse_configs, tokens
 
 META = torch.device("meta")
-any_config = configs() | sparse_configs()
+any_config = configs(relative=True) | sparse_configs()
 with_decoder = any_config.filter(lambda config: config.kind != "encoder-only")
 
 

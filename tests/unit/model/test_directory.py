@@ -21,7 +21,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 @settings(max_examples=30)
-@given(configs())
+@given(configs(relative=True))
 @torch.no_grad()
 def test_a_saved_model_gives_the_same_logits(
     tmp_path_factory: pytest.TempPathFactory, config: TransformerConfig

@@ -12,6 +12,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from regard import ConfigError, InputError, Transformer, TransformerConfig
+from regard.decoding import Request, SearchSettings
+from regard.inference.decode import decode_requests
+from regard.inference.generic_decoder import GenericBackend
 from regard.layers import DecoderCache
 from regard.layers.kinds import RecurrentCache
 from tests.strategies import VOCAB, model_of, tokens
@@ -125,6 +128,26 @@ def started(
     if expand:
         cache.expand(beams)
     return cache
+
+
+@settings(max_examples=20)
+@given(configs().filter(lambda config: config.kind == "encoder-decoder"), st.integers(1, 4), st.integers(0, 99))
+@torch.no_grad()
+def test_beam_search_finds_what_the_forward_pass_finds_probable(
+    config: TransformerConfig, beam: int, seed: int
+) -> None:
+    model = model_of(config.model_copy(update={"bos_id": 1, "eos_id": 2}), seed)
+    sources = [tokens(1, length, VOCAB)[0].tolist() for length in (3, 8, 1, 5)]
+    found = decode_requests(
+        GenericBackend(model), sources, [Request(limit=8)] * 4, SearchSettings(beam=beam, n_best=beam)
+    )
+    for source, hypotheses in zip(sources, found, strict=True):
+        assert len(hypotheses) == beam
+        for hypothesis in hypotheses:
+            target = [*hypothesis.tokens, 2]
+            log_probs = model(torch.tensor([source]), torch.tensor([[1, *target[:-1]]])).log_softmax(-1)[0]
+            expected = log_probs[range(len(target)), target].sum().item()
+            assert hypothesis.log_probability == pytest.approx(expected, rel=1e-9)
 
 
 @settings(max_examples=40)

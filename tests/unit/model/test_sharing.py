@@ -14,6 +14,7 @@ from torch.func import functional_call
 
 from regard import Transformer, TransformerConfig, accelerate
 from regard.acceleration.accelerate import unaccelerate
+from regard.acceleration.backend import Backend
 from regard.acceleration.snapshot import Snapshot
 from regard.decoding import Request, SearchSettings
 from regard.errors import ConfigError, InputError, ModelError
@@ -234,11 +235,16 @@ def test_decoders_agree(sharing: dict[str, Any], precision: Any) -> None:
     backend = choose_backend(model, precision)
     assert "packed" in backend.name
     if precision == "float":
-        requests, search = [Request(limit=8)] * len(sources), SearchSettings(beam=3)
-        generic, packed = (decode_requests(one, sources, requests, search) for one in (GenericBackend(model), backend))
-        for one, other in zip(generic, packed, strict=True):
-            assert [found.tokens for found in one] == [found.tokens for found in other]
-            assert [found.score for found in one] == pytest.approx([found.score for found in other], abs=1e-4)
+        reference: Backend = GenericBackend(model)
+    elif "embedding_width" in sharing:
+        return  # its matrix is rounded after the two are multiplied: there is no other model to compare with
+    else:
+        reference = choose_backend(unshared(model), precision)
+    requests, search = [Request(limit=8)] * len(sources), SearchSettings(beam=3)
+    expected, packed = (decode_requests(one, sources, requests, search) for one in (reference, backend))
+    for one, other in zip(expected, packed, strict=True):
+        assert [found.tokens for found in one] == [found.tokens for found in other]
+        assert [found.score for found in one] == pytest.approx([found.score for found in other], abs=1e-4)
 
 
 def test_a_changed_order_is_noticed() -> None:

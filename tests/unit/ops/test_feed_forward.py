@@ -12,13 +12,18 @@ def gelu(x: Tensor) -> Tensor:
     return x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))
 
 
+def gelu_tanh(x: Tensor) -> Tensor:
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
 ACTIVATIONS = {
     "relu": lambda x: x.clamp(min=0),
     "gelu": gelu,
-    "gelu_tanh": lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "gelu_tanh": gelu_tanh,
     "silu": lambda x: x / (1 + (-x).exp()),
     "swiglu": lambda x: x / (1 + (-x).exp()),
     "geglu": gelu,
+    "geglu_tanh": gelu_tanh,
 }
 
 

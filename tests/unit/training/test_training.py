@@ -83,6 +83,9 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path: Pat
         ("training.precision=int8", "training.softmax_gradient=sampled"),
         ("training.r_drop=1.0", "training.softmax_gradient=sampled", "averaging.kind=best", "averaging.count=2"),
         ("training.r_drop=1.0", "training.r_drop_from=5"),
+        ("model.random_positions=200", "model.positions=rope"),
+        ("model.random_positions=200", "training.accumulate=2"),
+        ("model.positions=t5",),
     ],
 )
 def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path: Path, stop: int, changes: tuple[str, ...]) -> None:

@@ -27,8 +27,8 @@ class SlidingWindow(Pattern):
             raise InputError(f"the window is {size}; it reaches at least 1 position to each side")
         if sinks < 0:
             raise InputError(f"sinks is {sinks}; a number of positions is at least 0")
-        # Blocks of half the window waste few keys; below 64 positions a block costs more than what it computes.
-        super().__init__(min(max(size // 2, 64), 256) if block is None else block)
+        # Below 64 positions a block costs more than what it computes; above 256 it computes more than is needed.
+        super().__init__(min(max(size, 64), 256) if block is None else block)
         self.size, self.sinks = size, sinks
 
     def allowed(self, query_index: Tensor, key_index: Tensor) -> Tensor:

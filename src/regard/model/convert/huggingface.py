@@ -1,4 +1,4 @@
-"""From Hugging Face's Marian and BART, which name their weights alike."""
+"""From Hugging Face: Marian and BART, which name their weights alike, and the T5 family."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,8 @@ from regard.errors import ConfigError, ModelError
 from regard.files import read_json
 from regard.layers import Embedding, SinusoidalPositions
 from regard.model.config import TransformerConfig
-from regard.model.convert.weights import ForeignWeights, assemble, sharing
+from regard.model.convert.t5 import T5_KINDS, from_t5
+from regard.model.convert.weights import ForeignWeights, assemble, layer_count, sharing
 from regard.model.directory import CONFIG_FILE, WEIGHTS_FILE, read_weights
 from regard.model.transformer import Transformer
 from regard.ops import sinusoidal_positions
@@ -65,7 +66,7 @@ def read_huggingface_directory(path: Path) -> Transformer:
 def from_huggingface(
     config: Mapping[str, Any], state: Mapping[str, Tensor], *, origin: str = "Hugging Face model"
 ) -> Transformer:
-    """Build a model from the configuration (`config.to_dict()`) and the state dict of a Marian or BART model.
+    """Build a model from the configuration (`config.to_dict()`) and the state dict of a Marian, BART or T5 model.
 
     >>> import transformers
     >>> from regard.model.convert import from_huggingface
@@ -77,8 +78,10 @@ def from_huggingface(
     ('learned', 2)
     """
     kind = config.get("model_type")
+    if kind in T5_KINDS:
+        return from_t5(config, state, origin=origin)
     if not isinstance(kind, str) or kind not in _DEFAULTS:
-        raise ModelError(f"{origin}: model_type is {kind!r}; Marian and BART encoder-decoders can be read")
+        raise ModelError(f"{origin}: model_type is {kind!r}; Marian, BART, T5 and mT5 encoder-decoders can be read")
     theirs = {**_COMMON_DEFAULTS, **_DEFAULTS[kind], **config}
     # A model without its head, as MarianModel, names everything without the leading "model.".
     weights = ForeignWeights({name.removeprefix("model."): tensor for name, tensor in state.items()}, origin)
@@ -129,8 +132,8 @@ def _translated(
             bos_id=theirs["decoder_start_token_id"],
             eos_id=theirs["eos_token_id"],
             d_model=target.size(1),
-            encoder_layers=_depth(tensors, "encoder"),
-            decoder_layers=_depth(tensors, "decoder"),
+            encoder_layers=layer_count(tensors, "encoder"),
+            decoder_layers=layer_count(tensors, "decoder"),
             num_heads=heads[0],
             d_ff=widths[0],
             activation=_ACTIVATIONS[theirs["activation_function"]],
@@ -172,10 +175,6 @@ def _layer_names(stack: str) -> dict[str, str]:
         for projection in _PROJECTIONS
     } | _OTHERS
     return {ours: theirs for ours, theirs in names.items() if stack == "decoder" or not ours.startswith("cross")}
-
-
-def _depth(tensors: Mapping[str, Tensor], stack: str) -> int:
-    return sum(name.startswith(f"{stack}.layers.") and name.endswith("feed_forward.expand.weight") for name in tensors)
 
 
 def _take_position_tables(weights: ForeignWeights) -> dict[str, Tensor]:

@@ -36,10 +36,10 @@ class ForeignWeights:
                 return self._tensors[name]
         raise ModelError(f"{self._origin}: {names[0]} is missing from the weights")
 
-    def depth(self, stack: str) -> int:
-        """Count the layers below `stack`, whose tensors are named `stack.layers.0.…`."""
-        prefix = f"{stack}.layers."
-        numbers = {name.removeprefix(prefix).split(".")[0] for name in self._tensors if name.startswith(prefix)}
+    def depth(self, stack: str, name: str = "layers") -> int:
+        """Count the layers below `stack`, whose tensors are named `stack.layers.0.…`, or as `name` says."""
+        prefix = f"{stack}.{name}."
+        numbers = {key.removeprefix(prefix).split(".")[0] for key in self._tensors if key.startswith(prefix)}
         return len(numbers)
 
     def finish(self) -> None:
@@ -61,6 +61,11 @@ def assemble(config: TransformerConfig, tensors: Mapping[str, Tensor], origin: s
         if not _same(tensors[name].to(everything[name].dtype), everything[name]):
             raise ModelError(f"{origin}: {name} is to be shared, but differs from the matrix that it is shared with")
     return model.eval()
+
+
+def layer_count(tensors: Mapping[str, Tensor], stack: str) -> int:
+    """Count the layers of a stack, by tensors under our names."""
+    return sum(name.startswith(f"{stack}.layers.") and name.endswith("feed_forward.expand.weight") for name in tensors)
 
 
 def sharing(source: Tensor | None, target: Tensor, output: Tensor) -> str:

@@ -1,0 +1,89 @@
+"""QK-norm, soft-capping and the scale of scores, against their formulas."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard import MultiHeadAttention, TransformerConfig
+from regard.layers import AttentionParts, RMSNorm, softmax_attention
+from regard.model.build_attention import build_attention
+
+D, H, G, K, V = 6, 4, 2, 3, 5
+
+
+def by_formula(layer: MultiHeadAttention, x: Tensor, allowed: Tensor, cap: float | None, scale: float) -> Tensor:
+    """One head and one query at a time."""
+    B, T, _ = x.shape
+    heads = []
+    for h in range(H):
+        g = h // (H // G)
+        q = x @ layer.query.weight[h * K : (h + 1) * K].T + layer.query.bias[h * K : (h + 1) * K]
+        k = x @ layer.key.weight[g * K : (g + 1) * K].T + layer.key.bias[g * K : (g + 1) * K]
+        v = x @ layer.value.weight[g * V : (g + 1) * V].T + layer.value.bias[g * V : (g + 1) * V]
+        if layer.query_norm is not None and layer.key_norm is not None:
+            q, k = (
+                y / (y.pow(2).mean(-1, keepdim=True) + norm.eps).sqrt() * norm.weight  # type: ignore[operator]
+                for y, norm in ((q, layer.query_norm), (k, layer.key_norm))
+            )
+        rows = []
+        for b in range(B):
+            for t in range(T):
+                seen = allowed[b, t].nonzero().flatten()
+                scores = (k[b, seen] @ q[b, t]) * scale
+                scores = scores if cap is None else cap * torch.tanh(scores / cap)
+                rows.append(scores.softmax(0) @ v[b, seen] if len(seen) else torch.zeros(V, dtype=x.dtype))
+        heads.append(torch.stack(rows).view(B, T, V))
+    return torch.cat(heads, dim=-1) @ layer.output.weight.T + layer.output.bias
+
+
+@given(
+    st.booleans(), st.sampled_from([None, 0.5, 30.0]), st.sampled_from([None, 1.0]), st.booleans(), st.integers(0, 99)
+)
+def test_outputs_and_gradients_are_those_of_the_formula(
+    qk_norm: bool, cap: float | None, scale: float | None, in_blocks: bool, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    norms: dict[str, Any] = dict(query_norm=RMSNorm(K, eps=1e-3), key_norm=RMSNorm(K, eps=1e-3)) if qk_norm else {}
+    parts = AttentionParts(softcap=cap, scale=scale, **norms)
+    layer = MultiHeadAttention(D, H, K, V, G, parts=parts).double()
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter)
+    x = torch.randn(2, 7, D, dtype=torch.float64, requires_grad=True)
+    allowed = torch.rand(2, 7, 7) < 0.6
+    with pytest.MonkeyPatch.context() as patch:
+        if in_blocks:
+            patch.setattr(softmax_attention, "_DENSE", 0)
+            patch.setattr(softmax_attention, "_BLOCK", 3)
+        found = layer(x, mask=allowed[:, None])
+        inputs = [x, *layer.parameters()]
+        gradients = torch.autograd.grad(found.pow(2).sum(), inputs)
+    expected = by_formula(layer, x, allowed, cap, K**-0.5 if scale is None else scale)
+    torch.testing.assert_close(found, expected)
+    references = torch.autograd.grad(expected.pow(2).sum(), inputs)
+    for gradient, reference in zip(gradients, references, strict=True):
+        torch.testing.assert_close(gradient, reference)
+
+
+def test_weights_are_those_of_the_capped_scores() -> None:
+    layer = MultiHeadAttention(D, 1, parts=AttentionParts(softcap=0.1)).double()
+    x = 100 * torch.randn(1, 5, D, dtype=torch.float64)
+    _, weights = layer(x, return_weights=True)
+    assert (weights.amax(-1) / weights.amin(-1)).max() <= math.exp(0.2) + 1e-9
+
+
+def test_the_switches_are_in_the_configuration() -> None:
+    config = TransformerConfig.preset(
+        "tiny", vocab_size=9, norm_eps=1e-3, attention={"qk_norm": True, "softcap": 20.0, "scale": 1.0}
+    )
+    for role in ("encoder", "decoder", "cross"):
+        layer = build_attention(config, role, 0)
+        assert layer.variations() == ["query_norm", "key_norm", "softcap", "scale"]
+        assert (layer.softcap, layer.scale) == (20.0, 1.0)
+        assert isinstance(layer.query_norm, RMSNorm)
+        assert layer.query_norm.weight is not layer.key_norm.weight  # type: ignore[union-attr]
+        assert layer.query_norm.eps == 1e-3

@@ -38,11 +38,9 @@ def masked_softmax(scores_BHTS: Tensor, M: Mask | Tensor | None = None) -> Tenso
 
     A query that may attend to nothing gets weights of zero, and gradients of zero, where the plain softmax is 0/0.
     """
-    _, _, T, S = scores_BHTS.shape
+    (T, S), M = scores_BHTS.shape[2:], as_mask(M) if isinstance(M, Tensor) and M.dtype == torch.bool else M
     if isinstance(M, Mask):
         scores_BHTS = scores_BHTS.masked_fill(~M.dense(T, S, scores_BHTS.device), -torch.inf)
-    elif M is not None and M.dtype == torch.bool:
-        return masked_softmax(scores_BHTS, as_mask(M))
     elif M is not None:
         scores_BHTS = (scores_BHTS + M).masked_fill(M.isneginf(), -torch.inf)
     if S == 0:

@@ -176,5 +176,6 @@ def kernel_mask(mask: Mask | None, T: int, S: int, device: torch.device) -> tupl
         rest = first if second is None else second if first is None else first & second
         return first_causal or second_causal, rest
     if isinstance(mask, Causal) and mask.offset_B is None and (T == S or (T == 1 and S > 0)):
-        return T == S, None  # one query, the newest position of a cached decoder, sees everything before it
+        # One query, the newest position of a cached decoder, sees all before it. T == S is no bool when compiled.
+        return (True, None) if T == S else (False, None)
     return False, None if mask is None else mask.dense(T, S, device)

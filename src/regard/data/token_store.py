@@ -9,13 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.corpora import Corpus
-from regard.data.noise import Pair
+from regard.data.corpora import Corpus, Example
 from regard.data.tokenizer import Tokenizer
 from regard.errors import DataError, WriteError
 from regard.files import new_directory
@@ -67,14 +66,36 @@ class EncodedCorpus:
         return int(self.manifest["oversized"])
 
 
-def encode_corpus(corpus: Corpus, source: Tokenizer, target: Tokenizer, cache: Path) -> EncodedCorpus:
+class ExampleEncoder(Protocol):
+    """How the examples of a corpus become pairs of token sequences; a task is one."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of an example."""
+
+    @property
+    def identity(self) -> str:
+        """What decides about encoded examples beside their texts; empty for pairs of texts as they are."""
+
+    def texts(self, example: Example) -> tuple[str, ...]:
+        """Return the texts of an example, none of which may be empty."""
+
+    def encode(
+        self, examples: Sequence[Example], source: Tokenizer, target: Tokenizer
+    ) -> Sequence[tuple[list[int], list[int]]]:
+        """Return the token numbers of examples, sources with their targets."""
+
+
+def encode_corpus(
+    corpus: Corpus, encoder: ExampleEncoder, source: Tokenizer, target: Tokenizer, cache: Path
+) -> EncodedCorpus:
     """Encode a corpus, or find it in the cache if the same content was encoded by the same tokenizers before."""
-    path = cache / _fingerprint(corpus, source, target)
+    path = cache / _fingerprint(corpus, encoder, source, target)
     if not _is_whole(path):
         shutil.rmtree(path, ignore_errors=True)  # what is damaged is made again
         try:
             with new_directory(path) as fresh:
-                _write(corpus, source, target, fresh)
+                _write(corpus, encoder, source, target, fresh)
         except WriteError:
             # Another process that encoded the same content came first; any other trouble is trouble.
             if not _is_whole(path):
@@ -96,11 +117,11 @@ def _is_whole(path: Path) -> bool:
     return True
 
 
-def _write(corpus: Corpus, source: Tokenizer, target: Tokenizer, path: Path) -> None:
+def _write(corpus: Corpus, encoder: ExampleEncoder, source: Tokenizer, target: Tokenizer, path: Path) -> None:
     dtype = "uint16" if max(source.vocab_size, target.vocab_size) <= 2**16 else "uint32"
     count = empty = oversized = 0
     with _SideWriter(path, "source", dtype) as sources, _SideWriter(path, "target", dtype) as targets:
-        for chunk in _encoded(corpus, source, target):
+        for chunk in _encoded(corpus, encoder, source, target):
             empty += chunk.empty
             oversized += chunk.oversized
             count += len(chunk.sources)
@@ -108,19 +129,19 @@ def _write(corpus: Corpus, source: Tokenizer, target: Tokenizer, path: Path) -> 
             targets.write(chunk.targets)
     if count == 0:
         files = ", ".join(map(str, corpus.files()))
-        raise DataError(f"{files}: there are no pairs with text on both sides, of at most {LONGEST_LINE:,} characters")
+        raise DataError(f"{files}: there are no examples whose texts are not empty and of at most {LONGEST_LINE:,} characters")
     content = {"format": FORMAT, "dtype": dtype, "pairs": count, "empty": empty, "oversized": oversized}
     (path / "manifest.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
-def is_empty(pair: Pair) -> bool:
-    """Whether a side has no text."""
-    return not (pair[0].strip() and pair[1].strip())
+def is_empty(texts: tuple[str, ...]) -> bool:
+    """Whether one of the texts of an example is empty."""
+    return not all(text.strip() for text in texts)
 
 
-def is_oversized(pair: Pair) -> bool:
-    """Whether a side is longer than any sentence is: its tokens alone could fill the memory."""
-    return max(map(len, pair)) > LONGEST_LINE
+def is_oversized(texts: tuple[str, ...]) -> bool:
+    """Whether one of the texts of an example is so long that its tokens alone could fill the memory."""
+    return max(map(len, texts)) > LONGEST_LINE
 
 
 @dataclass(frozen=True)
@@ -131,18 +152,21 @@ class _Chunk:
     oversized: int
 
 
-def _encoded(corpus: Corpus, source: Tokenizer, target: Tokenizer) -> Iterator[_Chunk]:
+def _encoded(
+    corpus: Corpus, encoder: ExampleEncoder, source: Tokenizer, target: Tokenizer
+) -> Iterator[_Chunk]:
     """Return one chunk after the other; the next ones are encoded meanwhile."""
 
-    def encode(pairs: list[Pair]) -> _Chunk:
-        full = [pair for pair in pairs if not is_empty(pair)]
-        kept = [pair for pair in full if not is_oversized(pair)]
-        sides = source.encode_batch([a for a, _ in kept]), target.encode_batch([b for _, b in kept])
-        return _Chunk(*sides, empty=len(pairs) - len(full), oversized=len(full) - len(kept))
+    def encode(examples: list[Example]) -> _Chunk:
+        full = [example for example in examples if not is_empty(encoder.texts(example))]
+        kept = [example for example in full if not is_oversized(encoder.texts(example))]
+        pairs = encoder.encode(kept, source, target)
+        sides = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        return _Chunk(*sides, empty=len(examples) - len(full), oversized=len(full) - len(kept))
 
     with ThreadPoolExecutor(max_workers=2) as workers:
         ahead: deque[Future[_Chunk]] = deque()
-        for chunk in _chunks(corpus.pairs()):
+        for chunk in _chunks(corpus.examples(encoder.fields)):
             ahead.append(workers.submit(encode, chunk))
             if len(ahead) > 2:
                 yield ahead.popleft().result()
@@ -184,16 +208,17 @@ def _memory_map(path: Path, dtype: str) -> NDArray[Any]:
     return np.memmap(path, dtype=dtype, mode="r")
 
 
-def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    pairs = iter(pairs)
-    while chunk := list(islice(pairs, _CHUNK)):
+def _chunks(examples: Iterable[Example]) -> Iterator[list[Example]]:
+    examples = iter(examples)
+    while chunk := list(islice(examples, _CHUNK)):
         yield chunk
 
 
-def _fingerprint(corpus: Corpus, source: Tokenizer, target: Tokenizer) -> str:
+def _fingerprint(corpus: Corpus, encoder: ExampleEncoder, source: Tokenizer, target: Tokenizer) -> str:
     # Where the files are does not count, what they hold does.
     layout = corpus.model_dump(mode="json", exclude={"weight", "tag", "path", "source", "target"})
     digest = hashlib.sha256(json.dumps([FORMAT, corpus.made_by(), layout], sort_keys=True).encode())
+    digest.update(encoder.identity.encode())
     for file in corpus.files():
         try:
             with file.open("rb") as content:

@@ -192,6 +192,16 @@ class Tokenizer:
         encoded = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [self._as_text(some.ids) for some in encoded]
 
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Number the pieces of a text, each with where it starts and ends in the text.
+
+        >>> tokenizer = Tokenizer.train(["so it goes"], vocab_size=370)
+        >>> tokenizer.encode_with_offsets("so it")[1]
+        [(0, 2), (2, 5)]
+        """
+        encoded = self._backend.encode(text, add_special_tokens=False)
+        return self._as_text(encoded.ids), [(start, end) for start, end in encoded.offsets]
+
     def _as_text(self, numbers: list[int]) -> list[int]:
         # A word of a text that is cut already may be spelled like a special token, and is then one that is not known.
         if self.kind != "words" or self._special.isdisjoint(numbers):

@@ -10,8 +10,7 @@ from regard.errors import ConfigError, ModelError
 from regard.files import read_json
 from regard.model import Transformer
 from regard.tasks import Score
-from regard.tasks.metrics import MetricName
-from regard.training.preparation import encoded_examples, longest_readable, tokenizers
+from regard.training.preparation import encoded_examples, longest_readable, tokenizers, with_known_tasks
 from regard.training.recipe import Run, Validation
 from regard.training.run_lock import RUN_FILE
 from regard.training.validation import ValidationResult, Validator
@@ -42,7 +41,7 @@ def score_run(
     model: Path,
     run_directory: Path,
     *,
-    metrics: Sequence[MetricName],
+    metrics: Sequence[str],
     beam: int,
     corpora: tuple[Corpus, ...] | None = None,
 ) -> dict[str, Score]:
@@ -52,14 +51,15 @@ def score_run(
 
 
 def _validator(run_directory: Path, corpora: tuple[Corpus, ...] | None, changes: dict[str, Any]) -> Validator:
-    run = read_run(run_directory)
+    run = with_known_tasks(read_run(run_directory), run_directory)
     if not (run_directory / TOKENIZER).exists():
         raise ModelError(f"{run_directory / TOKENIZER} is missing; a run writes it when it starts")
     corpora = run.data.valid if corpora is None else corpora
     if not corpora:
         raise ConfigError(f"{run_directory}: its run has no validation data (data.valid)")
-    source, target = tokenizers(run, run_directory, lambda _: None)
-    limit = longest_readable(run.model_config_for(source.vocab_size, target.vocab_size))
-    examples, _ = encoded_examples(corpora, source, target, run.data, limit)
-    settings = Validation(**{**run.validation.model_dump(), **changes})
-    return Validator(settings, examples, corpora, target, budget=run.training.batch_tokens)
+    run = run.model_copy(update={"validation": Validation(**{**run.validation.model_dump(), **changes})})
+    run.check()
+    sides = tokenizers(run, run_directory, lambda _: None)
+    limit = longest_readable(run.model_config_for(sides.source.vocab_size, sides.target.vocab_size))
+    examples, _ = encoded_examples(run, corpora, *sides, limit)
+    return Validator(run, corpora, examples, sides)

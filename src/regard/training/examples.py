@@ -15,6 +15,7 @@ from regard.data import EncodedCorpus, SubwordDropout, draw_examples, padded, pl
 from regard.data.batching import Indices
 from regard.data.tokenizer import END, PAD, START, Tokenizer
 from regard.errors import DataError
+from regard.tasks.task import Shape
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,11 @@ class Batch:
     target_BT: Tensor
     """What the decoder is given: the start, and the target."""
     labels_BT: Tensor
-    """What it should say: the target, and its end."""
+    """What it should say: the target, and its end. For an encoder alone, what its head should find."""
     examples_B: Tensor
     """The number of each example in the training data."""
     tokens: int
-    """How many labels are real."""
+    """How many labels are real: what the loss is divided by."""
 
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on a device; from pinned memory the copy does not wait."""
@@ -58,7 +59,7 @@ class Batch:
             self.target_BT[rank::processes],
             labels,
             self.examples_B[rank::processes],
-            int((labels != 0).sum()),
+            int((labels != 0).sum()) if self.target_BT.size(1) else len(labels),
         )
 
 
@@ -82,7 +83,7 @@ class Limit:
 
 
 class Examples:
-    """Pairs of several corpora under one numbering, with what makes batches of them."""
+    """Pairs of several corpora under one numbering, with what makes batches of them for models of a shape."""
 
     def __init__(
         self,
@@ -93,8 +94,9 @@ class Examples:
         tags: Sequence[str | None],
         weights: Sequence[float],
         limit: Limit | None = None,
+        shape: Shape = "encoder-decoder",
     ) -> None:
-        self._corpora, self.limit = corpora, limit
+        self._corpora, self.limit, self._shape = corpora, limit, shape
         self._tags = [None if tag is None else source.number(tag) for tag in tags]
         self._weights = weights
         self._firsts = np.cumsum([0, *(len(corpus) for corpus in corpora)])
@@ -126,10 +128,11 @@ class Examples:
         return plan_batches(numbers, self._lengths, budget=budget, seed=seed, epoch=epoch)
 
     def pair(self, example: int) -> tuple[list[int], list[int]]:
-        """Return one example: the source with its tag and its end, and the bare target."""
+        """Return one example: the source with its tag and its end, and the bare target; a decoder alone has no source."""
         corpus, tag, row = self._located(example)
         before = [] if tag is None else [tag]
-        return [*before, *corpus.source[row].tolist(), self._source_end], corpus.target[row].tolist()
+        after = [] if self._shape == "decoder-only" else [self._source_end]
+        return [*before, *corpus.source[row].tolist(), *after], corpus.target[row].tolist()
 
     def in_order(self, budget: int) -> list[Indices]:
         """Return batches of all examples, like lengths together: for validation, where order does not matter."""
@@ -144,16 +147,27 @@ class Examples:
                 source = cuts.source.cut(source, epoch=epoch, example=example)
                 target = cuts.target.cut(target, epoch=epoch, example=example)
             sources.append(source)
-            targets.append([self._start, *target, self._end])
-        lines_BT = padded(targets, self._pad)
+            targets.append(self._framed(target))
+        lines_BT, numbers_B = padded(targets, self._pad), torch.from_numpy(np.ascontiguousarray(examples))
+        if self._shape == "encoder-only":
+            return Batch(padded(sources, self._pad), lines_BT[:, :0], lines_BT, numbers_B, len(targets))
         return Batch(
             padded(sources, self._pad),
             # The end of the longest is its label alone; of shorter ones it is read too, and what follows is padding.
             lines_BT[:, :-1].contiguous(),
             lines_BT[:, 1:].contiguous(),
-            torch.from_numpy(np.ascontiguousarray(examples)),
+            numbers_B,
             sum(len(line) - 1 for line in targets),
         )
+
+    def _framed(self, target: list[int]) -> list[int]:
+        """Return a target between start and end; blocks of a text have their own end, and labels have neither."""
+        match self._shape:
+            case "encoder-decoder":
+                return [self._start, *target, self._end]
+            case "decoder-only":
+                return [self._start, *target]
+        return target
 
     def _located(self, example: int) -> tuple[EncodedCorpus, int | None, int]:
         at = int(np.searchsorted(self._firsts, example, side="right")) - 1

@@ -24,6 +24,8 @@ def cross_entropy(smoothing: float = 0.1, pad_id: int = 0) -> Loss:
     """Return the recipe's loss: cross-entropy against smoothed labels, by the model's output projection."""
 
     def loss(model: Transformer, batch: Batch) -> Tensor:
+        if model.config.kind == "encoder-only":
+            return head_loss(model, batch, smoothing)
         real_BT = batch.labels_BT != pad_id
         costs: list[Tensor] = []
         states_RD = decoder_states(model, batch.source_BS, batch.target_BT, real_BT, costs=costs)
@@ -32,6 +34,23 @@ def cross_entropy(smoothing: float = 0.1, pad_id: int = 0) -> Loss:
         return loss + sum(cost.sum() for cost in costs)
 
     return loss
+
+
+def head_loss(model: Transformer, batch: Batch, smoothing: float = 0.0) -> Tensor:
+    """Return the loss of an encoder's head, summed over the examples."""
+    memory = model.encode(batch.source_BS)
+    loss: Tensor = model.output.loss(memory.states_BSD, batch.labels_BT, mask=memory.mask, smoothing=smoothing)
+    return loss
+
+
+def plain_loss(model: Transformer, batch: Batch) -> Tensor:
+    """Return the cross-entropy of a batch with labels that are not smoothed, as the model itself computes it, summed."""
+    if model.config.kind == "encoder-only":
+        return head_loss(model, batch)
+    real_BT = batch.labels_BT != model.config.pad_id
+    memory = None if model.encoder is None else model.encode(batch.source_BS)
+    states_BTD = model.decode(batch.target_BT, memory)
+    return model.output.loss(states_BTD[real_BT], batch.labels_BT[real_BT], smoothing=0.0)
 
 
 def r_drop(alpha: float, smoothing: float = 0.1, pad_id: int = 0) -> Loss:

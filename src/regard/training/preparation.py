@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from regard.data import EncodedCorpus, Tokenizer, encode_corpus
 from regard.data.corpora import Corpus
@@ -11,9 +12,17 @@ from regard.data.tokenizer import SOURCE_TOKENIZER, TOKENIZER, load_tokenizers
 from regard.errors import ConfigError, DataError, InputError
 from regard.model import TransformerConfig
 from regard.training.examples import Examples, Limit
-from regard.training.recipe import Data, Run, cache_directory
+from regard.tasks.directory import TASKS_FILE, read_tasks, write_tasks
+from regard.training.recipe import Run, cache_directory
 
 Tell = Callable[[str], None]
+
+
+class Sides(NamedTuple):
+    """The tokenizers of both sides."""
+
+    source: Tokenizer
+    target: Tokenizer
 
 
 @dataclass(frozen=True)
@@ -27,23 +36,40 @@ class Prepared:
     valid: Examples | None
     fingerprints: list[str]
     """The content of each corpus under these tokenizers."""
+    run: Run
+    """The run, its tasks with what they have to know of the training data."""
 
 
 def prepare(run: Run, out: Path, tell: Tell) -> Prepared:
     """Train or read the tokenizers, encode the corpora or find them encoded."""
+    run = with_known_tasks(run, out)
     source, target = tokenizers(run, out, tell)
     model = run.model_config_for(source.vocab_size, target.vocab_size)
     readable = longest_readable(model)
     wanted = Limit("data.max_length", run.data.max_length)
     limit = readable if readable is not None and readable.tokens < wanted.tokens else wanted
-    train, fingerprints = encoded_examples(run.data.train, source, target, run.data, limit)
+    train, fingerprints = encoded_examples(run, run.data.train, source, target, limit)
     _report("training", train, tell)
     valid = None
     if run.data.valid:
-        valid, more = encoded_examples(run.data.valid, source, target, run.data, readable)
+        valid, more = encoded_examples(run, run.data.valid, source, target, readable)
         fingerprints += more
         _report("validation", valid, tell)
-    return Prepared(source, target, model, train, valid, fingerprints)
+    return Prepared(source, target, model, train, valid, fingerprints, run)
+
+
+def with_known_tasks(run: Run, out: Path) -> Run:
+    """Return the run with what its tasks have to know of their training data, which is kept in its directory."""
+    if (out / TASKS_FILE).exists():
+        kept = {task.kind: task for task in read_tasks(out, own=run.task)}
+        return run.model_copy(update={"task": tuple(kept.get(task.kind, task) for task in run.task)})
+    corpora = {task.kind: [c for c in run.data.train if run.task_of(c) is task] for task in run.task}
+    tasks = tuple(
+        task.learned_from(example for corpus in corpora[task.kind] for example in corpus.examples(task.fields))
+        for task in run.task
+    )
+    write_tasks(out, tasks)
+    return run.model_copy(update={"task": tasks})
 
 
 def longest_readable(model: TransformerConfig) -> Limit | None:
@@ -51,7 +77,7 @@ def longest_readable(model: TransformerConfig) -> Limit | None:
     return Limit("model.max_positions", model.max_positions) if model.positions == "learned" else None
 
 
-def tokenizers(run: Run, out: Path, tell: Tell) -> tuple[Tokenizer, Tokenizer]:
+def tokenizers(run: Run, out: Path, tell: Tell) -> Sides:
     """Return the tokenizers of both sides: the run's directory's, the run file's, or newly trained ones."""
     settings = run.tokenizer
     if (out / TOKENIZER).exists():
@@ -59,7 +85,7 @@ def tokenizers(run: Run, out: Path, tell: Tell) -> tuple[Tokenizer, Tokenizer]:
         for named, found in ((settings.source, source), (settings.target, target)):
             if named is not None and Tokenizer.load(named).to_json() != found.to_json():
                 raise ConfigError(f"{out} was made with another tokenizer than {named}; choose another directory")
-        return source, target
+        return Sides(source, target)
     if settings.source is not None:
         source = Tokenizer.load(settings.source)
         target = source if settings.target is None else Tokenizer.load(settings.target)
@@ -74,15 +100,17 @@ def tokenizers(run: Run, out: Path, tell: Tell) -> tuple[Tokenizer, Tokenizer]:
     if source is not target:
         source.save(out / SOURCE_TOKENIZER)
     target.save(out / TOKENIZER)  # last: with it, the tokenizers are complete
-    return source, target
+    return Sides(source, target)
 
 
 def _trained(run: Run, sides: tuple[int, ...], tell: Tell) -> Tokenizer:
     def texts() -> Iterator[str]:
         for corpus in run.data.train:
-            for pair in corpus.read():  # its noisy forms have nothing to learn words from
-                if not is_oversized(pair):
-                    yield from (pair[side] for side in sides)
+            task = run.task_of(corpus)
+            for example in corpus.clean_examples(task.fields):  # noisy forms have nothing to learn words from
+                texts = task.texts(example)
+                if not is_oversized(texts):
+                    yield from (text for side, text in enumerate(texts) if side in sides)
 
     settings = run.tokenizer
     tokenizer = Tokenizer.train(texts(), vocab_size=settings.vocab_size, kind=settings.kind, tags=run.tags)
@@ -100,18 +128,21 @@ def _check_tags(source: Tokenizer, run: Run, path: Path) -> None:
 
 
 def encoded_examples(
-    corpora: tuple[Corpus, ...], source: Tokenizer, target: Tokenizer, data: Data, limit: Limit | None = None
+    run: Run, corpora: tuple[Corpus, ...], source: Tokenizer, target: Tokenizer, limit: Limit | None = None
 ) -> tuple[Examples, list[str]]:
-    """Encode corpora, or find them encoded; give their examples, and what each holds in a few letters."""
-    cache = cache_directory(data)
-    encoded: list[EncodedCorpus] = [encode_corpus(corpus, source, target, cache) for corpus in corpora]
+    """Encode corpora, or find them encoded; return their examples, and what each holds in a few letters."""
+    cache = cache_directory(run.data)
+    encoded: list[EncodedCorpus] = [
+        encode_corpus(corpus, run.task_of(corpus), source, target, cache) for corpus in corpora
+    ]
     examples = Examples(
         encoded,
         source,
         target,
-        tags=[corpus.tag for corpus in corpora],
+        tags=[run.tag_of(corpus) for corpus in corpora],
         weights=[corpus.weight for corpus in corpora],
         limit=limit,
+        shape=run.shape,
     )
     return examples, [corpus.fingerprint for corpus in encoded]
 

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 from regard import recipes
 from regard.configs import Config
 from regard.data import AnyCorpus
+from regard.data.corpora import Corpus
 from regard.data.tokenizer import TokenizerKind
 from regard.decoding.settings import MOST_ROWS, LengthPenalty
 from regard.devices import DeviceName
@@ -18,6 +19,9 @@ from regard.errors import ConfigError, DataError, InputError
 from regard.model import TransformerConfig
 from regard.model.config import Count, Flag, Rate, Size, Width
 from regard.model.directory import CONFIG_FILE, read_config
+from regard.tasks.known import Tasks
+from regard.tasks.task import Shape, Task
+from regard.tasks.translation import TranslationTask
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 Positive = Annotated[float, Field(gt=0.0, strict=True)]
@@ -144,8 +148,8 @@ class Validation(Config):
 
     every: Size | None = None
     """In steps; at the end of each epoch unless given."""
-    metric: Literal["loss", "bleu", "chrf", "exact"] = "loss"
-    """What decides which is best: the loss per token, or the score of what the model writes."""
+    metric: str = "loss"
+    """What decides which is best: the loss per token, or a metric of the task's for what the model writes."""
     beam: Annotated[int, Field(ge=1, le=MOST_ROWS, strict=True)] = 1
     """How wide the search for it is; the model is saved with it."""
     length_penalty: LengthPenalty = 1.0
@@ -189,6 +193,8 @@ class Run(Config):
     7
     """
 
+    task: Tasks = (TranslationTask(),)
+    """What the model is for: the kind of task, a table with its settings, or a list of several tasks."""
     data: Data
     tokenizer: Vocabulary = Vocabulary()
     model: Annotated[dict[str, Any], Field(default_factory=dict)]
@@ -248,12 +254,9 @@ class Run(Config):
         for name in ("vocab_size", "source_vocab_size", "pad_id", "bos_id", "eos_id"):
             if name in self.model:
                 raise InputError(f"model.{name} follows from the tokenizer and is not set in a run")
+        self._check_tasks()
         if self.training.start_from is None:  # else it may not be there yet
-            shown = self.model_config_for(1000, 1000)
-            if shown.kind == "encoder-only":
-                raise InputError("model.decoder_layers is 0; a run trains a model that writes")
-            if shown.kind == "decoder-only":
-                raise InputError("model.encoder_layers is 0; a run trains a model that reads a source")
+            self.model_config_for(1000, 1000)
         if self.validation.patience is not None and not self.data.valid:
             raise InputError("validation.patience is set, but data.valid names nothing to validate on")
         if self.averaging.kind == "best" and not self.data.valid:
@@ -269,6 +272,39 @@ class Run(Config):
         if self.training.start_from is not None and (self.tokenizer.source is not None or "preset" in self.model):
             raise InputError("training.start_from brings its own tokenizers and config; leave source and preset out")
 
+    def _check_tasks(self) -> None:
+        kinds = [task.kind for task in self.task]
+        for corpus in (*self.data.train, *self.data.valid):
+            if corpus.task is None and len(kinds) > 1:
+                raise InputError(f"a corpus names no task; with several tasks each names its own: {', '.join(kinds)}")
+            if corpus.task is not None and corpus.task not in kinds:
+                raise InputError(f"a corpus is for the task {corpus.task!r}; the run has {', '.join(kinds)}")
+            if corpus.tag is not None and self.shape == "decoder-only":
+                raise InputError(f"a corpus has the tag {corpus.tag!r}, and a decoder alone has no source to put it before")
+        metric = self.validation.metric
+        for task in self.task:
+            if metric != "loss" and metric not in task.metrics:
+                known = ", ".join(("loss", *task.metrics))
+                raise InputError(f"validation.metric is {metric!r}; for {task.kind} it is one of {known}")
+        if self.shape != "encoder-decoder":
+            if not self.tokenizer.shared or self.tokenizer.target is not None:
+                raise InputError(f"a model that is {self.shape} has one vocabulary; leave tokenizer.shared and target out")
+        if self.shape == "encoder-only" and (self.training.r_drop > 0.0 or self.training.softmax_gradient != "exact"):
+            raise InputError(f"training.r_drop and sampled gradients are for models that write; {self.task[0].kind} has none")
+
+    @property
+    def shape(self) -> Shape:
+        """Which stacks the model has."""
+        return self.task[0].shape
+
+    def task_of(self, corpus: Corpus) -> Task:
+        """Return the task that a corpus is for."""
+        return next(task for task in self.task if corpus.task in (None, task.kind))
+
+    def tag_of(self, corpus: Corpus) -> str | None:
+        """Return the special token that stands before the sources of a corpus."""
+        return corpus.tag or self.task_of(corpus).tag
+
     def model_config_for(self, source_size: int, target_size: int) -> TransformerConfig:
         """Describe the model for vocabularies of these sizes."""
         if self.training.start_from is not None:
@@ -276,13 +312,19 @@ class Run(Config):
         fields = dict(self.model)
         preset = fields.pop("preset", "base")
         fields.update(vocab_size=target_size, pad_id=0, bos_id=1, eos_id=2)
+        for name, value in self.task[0].model_fields_for().items():
+            if fields.setdefault(name, value) != value:
+                raise InputError(f"model.{name} is {fields[name]!r}; for {self.task[0].kind} it is {value!r}")
         if not self.tokenizer.shared or self.tokenizer.target is not None:
             fields.update(source_vocab_size=source_size)
             fields.setdefault("shared_embeddings", "target-output")
         try:
-            return TransformerConfig.preset(preset, **fields)
+            config = TransformerConfig.preset(preset, **fields)
         except ConfigError as error:
             raise InputError(f"model: {error}") from None
+        if config.kind != self.shape:
+            raise InputError(f"model describes a model that is {config.kind}; {self.task[0].kind} needs {self.shape}")
+        return config
 
     def _model_to_go_on_from(self, path: Path) -> TransformerConfig:
         before = read_config(path / CONFIG_FILE)
@@ -290,14 +332,14 @@ class Run(Config):
             config = TransformerConfig(**{**before.model_dump(), **self.model})
         except ConfigError as error:
             raise InputError(f"model: {error}") from None
-        if config.kind != "encoder-decoder":
-            raise InputError(f"{path} is {config.kind}; a run trains a model that reads a source and writes a target")
+        if config.kind != self.shape:
+            raise InputError(f"{path} is {config.kind}; {self.task[0].kind} needs a model that is {self.shape}")
         return config
 
     @property
     def tags(self) -> list[str]:
         """The special tokens that corpora put before their sources, each once."""
-        return sorted({corpus.tag for corpus in (*self.data.train, *self.data.valid) if corpus.tag})
+        return sorted({tag for corpus in (*self.data.train, *self.data.valid) if (tag := self.tag_of(corpus))})
 
 
 def _anchored(config: AnyConfig, base: Path) -> AnyConfig:

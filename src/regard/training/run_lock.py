@@ -152,8 +152,10 @@ def _check_is_this_runs(out: Path, run: Run) -> None:
 
 def _fixed(content: dict[str, Any]) -> dict[str, Any]:
     """Leave out what may change: free fields, and where files are, for their content is compared by itself."""
-    kept: dict[str, Any] = {}
+    kept: dict[str, Any] = {"task": content.get("task", [task.model_dump(mode="json") for task in DEFAULT_TASKS])}
     for section, fields in content.items():
+        if section == "task":
+            continue
         free = set(_FREE.get(section, ()))
         if section == "training" and content.get("schedule", {}).get("kind") in ("cosine", "linear"):
             free -= {"steps", "epochs"}  # their rates depend on where the run ends

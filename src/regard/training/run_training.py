@@ -14,6 +14,7 @@ from regard.kernels.bindings import kernels
 from regard.memory import allocator
 from regard.model import Transformer
 from regard.ops import applied_rate
+from regard.tasks.task import Task
 from regard.training.callbacks import Callback, NoCallback
 from regard.training.environment import cpu_name
 from regard.training.losses import Loss
@@ -33,6 +34,7 @@ def train(
     *,
     loss: Loss | None = None,
     build: Build = Transformer,
+    task: Task | None = None,
     callback: Callback | None = None,
 ) -> Path:
     """Train a model in the directory `out`; return the directory, which `regard.load` then reads.
@@ -53,11 +55,14 @@ def train(
 
     A run that was stopped in this directory is resumed. `loss` takes the place of cross-entropy: a function of the
     model and a batch that returns the loss summed over the target tokens. `build` is a function from a config to a
-    model, where that is not `Transformer` itself. `callback` follows the run, which prints nothing by itself: an object
+    model, where that is not `Transformer` itself. `task` is a task of your own, in place of the run's. `callback` follows the run, which prints nothing by itself: an object
     with the methods of `regard.training.Callback`. A signal stops training with a `StoppedError`.
     """
     prepare_process()
     run = run if isinstance(run, Run) else Run.load(run)
+    if task is not None:
+        run = run.model_copy(update={"task": (task,)})
+        run.check()
     callback = NoCallback() if callback is None else callback
     directory = Path(out)
     if run.training.threads is not None:

@@ -39,7 +39,7 @@ from regard.training.environment import differences, environment
 from regard.training.examples import Batch, Cuts, Position, StepLoader
 from regard.training.final_model import FinalModel, better_of
 from regard.training.losses import Loss, losses_of
-from regard.training.preparation import Prepared
+from regard.training.preparation import Prepared, Sides
 from regard.training.processes import Processes
 from regard.training.progress import Progress, Recent
 from regard.training.recipe import Run
@@ -95,12 +95,11 @@ class Trainer:
         self._validator: Validator | None = None
         self._result: ValidationResult | None = None
         if prepared.valid is not None and processes.first:
-            self._validator = Validator(
-                run.validation, prepared.valid, run.data.valid, prepared.target, budget=training.batch_tokens
-            )
+            sides = Sides(prepared.source, prepared.target)
+            self._validator = Validator(prepared.run, run.data.valid, prepared.valid, sides)
             # A plain copy: what validates is the model as it is read, not as kernels compute it.
             self._validated_model = build(prepared.model).to(processes.device)
-            if run.validation.metric != "loss":
+            if run.validation.metric != "loss" and run.shape != "encoder-only":
                 callback.tell(f"validation decodes with the {choose_backend(self._validated_model).name}")
         self._recent = Recent()
         self._unread: list[tuple[StepResult, float, int]] = []

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 
 import torch
 
-from regard.data import Tokenizer
-from regard.data.corpora import Corpus
+from regard.data.corpora import Corpus, Example
 from regard.data.token_store import is_empty, is_oversized
 from regard.inference.decode import decode
 from regard.model import Transformer
 from regard.tasks import Score, score
-from regard.tasks.metrics import MetricName
+from regard.tasks.task import Task
 from regard.training.examples import Examples
-from regard.training.recipe import Validation
+from regard.training.losses import plain_loss
+from regard.training.preparation import Sides
+from regard.training.recipe import Run
 
 
 @dataclass(frozen=True)
@@ -50,17 +51,12 @@ class ValidationResult:
 class Validator:
     """Validates models on the same examples each time."""
 
-    def __init__(
-        self, settings: Validation, examples: Examples, corpora: tuple[Corpus, ...], target: Tokenizer, *, budget: int
-    ) -> None:
-        self._settings, self._examples, self._target, self._budget = settings, examples, target, budget
-        self._references: list[str] = []
-        if settings.metric != "loss":
-            # The texts as they were read: a tokenizer of words would write an unknown one as such.
-            pairs = (pair for corpus in corpora for pair in corpus.pairs())
-            kept = (pair for pair in pairs if not is_empty(pair) and not is_oversized(pair))
-            texts = [target.readable(text) for _, text in kept]
-            self._references = [texts[example] for example in examples.numbers]
+    def __init__(self, run: Run, corpora: tuple[Corpus, ...], examples: Examples, sides: Sides) -> None:
+        self._run, self._examples, self._sides = run, examples, sides
+        self._settings, self._budget = run.validation, run.training.batch_tokens
+        self._read: list[tuple[Task, list[Example]]] = []
+        if run.validation.metric != "loss":
+            self._read = [(run.task_of(corpus), _kept(run.task_of(corpus), corpus)) for corpus in corpora]
 
     def validate(self, model: Transformer) -> ValidationResult:
         """Return the loss, and the score of what the model writes if the run's metric is one."""
@@ -68,26 +64,45 @@ class Validator:
         written = None if metric == "loss" else self.scores(model, (metric,))[metric]
         return ValidationResult(self._loss(model.eval()), written)
 
-    def scores(self, model: Transformer, metrics: Sequence[MetricName]) -> dict[str, Score]:
-        """Score what the model writes by several metrics."""
-        texts = self.write(model.eval())
-        cut = self._target.kind == "words"
-        return {metric: score(metric, texts, self._references, tokenized=cut) for metric in metrics}
+    def scores(self, model: Transformer, metrics: Sequence[str]) -> dict[str, Score]:
+        """Score the answers of a model by several metrics."""
+        answers, references = self.answers(model.eval()), self._references()
+        cut = self._sides.target.kind == "words"
+        return {metric: score(metric, answers, references, tokenized=cut) for metric in metrics}
 
-    def write(self, model: Transformer) -> list[str]:
-        """Return what the model writes for each source."""
+    def answers(self, model: Transformer) -> list[str]:
+        """Return the answer of the model for each example."""
+        if self._run.shape == "encoder-only":
+            return [
+                answer for task, examples in self._read for answer in task.predictions(model, examples, self._sides.source)
+            ]
         sources = [self._examples.pair(example)[0] for example in self._examples.numbers.tolist()]
         settings = self._settings
         written = decode(model, sources, beam=settings.beam, length_penalty=settings.length_penalty)
-        return [self._target.decode(found.tokens) for found in written]
+        texts = [self._sides.target.decode(found.tokens) for found in written]
+        return [task.answer(text) for (task, _), text in zip(self._numbered(), texts, strict=True)]
+
+    def _references(self) -> list[list[str]]:
+        # The texts as they were read: a tokenizer of words would write an unknown one as such.
+        readable = self._sides.target.readable
+        return [[readable(text) for text in task.references(example)] for task, example in self._numbered()]
+
+    def _numbered(self) -> list[tuple[Task, Example]]:
+        """Return the examples in order, each with its task, without those that are too long for the model."""
+        every = [(task, example) for task, examples in self._read for example in examples]
+        return every if self._run.shape == "encoder-only" else [every[number] for number in self._examples.numbers]
 
     @torch.no_grad()
     def _loss(self, model: Transformer) -> float:
         total, tokens = 0.0, 0
         for part in self._examples.in_order(self._budget):
             batch = self._examples.batch(part).to(model.device)
-            real_BT = batch.labels_BT != model.config.pad_id
-            states_BTD = model.decode(batch.target_BT, model.encode(batch.source_BS))
-            total += float(model.output.loss(states_BTD[real_BT], batch.labels_BT[real_BT], smoothing=0.0))
+            total += float(plain_loss(model, batch))
             tokens += batch.tokens
         return total / tokens
+
+
+def _kept(task: Task, corpus: Corpus) -> list[Example]:
+    """Return the examples of a corpus that are encoded."""
+    examples = ((example, task.texts(example)) for example in corpus.examples(task.fields))
+    return [example for example, texts in examples if not is_empty(texts) and not is_oversized(texts)]

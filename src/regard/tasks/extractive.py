@@ -1,0 +1,188 @@
+"""Extractive question answering: the answer is a span of the context, found by its start and its end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from regard.data import Tokenizer, padded
+from regard.data.corpora import Example
+from regard.data.tokenizer import END, PAD, START
+from regard.errors import DataError, InputError
+from regard.model import Transformer
+from regard.tasks.task import Task, TokenPair
+
+_BATCH = 32  # windows that are read together
+
+
+class ExtractiveTask(Task):
+    """Questions about texts: fields `context`, `question` and `answers`. The answer is copied from the context.
+
+    The source is `<s> question <s> context </s>`. A question without an answer points at its first token. A context
+    that does not fit is read in windows that overlap.
+    """
+
+    kind: Literal["extractive-question-answering"] = "extractive-question-answering"
+    window: Annotated[int, Field(ge=16, le=65_535, strict=True)] = 384
+    """How many tokens a source has at most, the question among them."""
+    overlap: Annotated[int, Field(ge=0, strict=True)] = 64
+    """How many tokens of the context two windows have in common."""
+    longest_answer: Annotated[int, Field(ge=1, strict=True)] = 30
+    """In tokens."""
+    threshold: float = 0.0
+    """How much better than no answer, in logits, an answer must be."""
+
+    shape = "encoder-only"
+    fields = ("context", "question", "answers")
+    metrics = ("squad_f1", "squad_exact")
+
+    def check(self) -> None:
+        """Raise an `InputError` where fields do not fit together."""
+        if self.overlap >= self.window // 2:
+            raise InputError(f"overlap {self.overlap} is not less than half of the window of {self.window} tokens")
+
+    def texts(self, example: Example) -> tuple[str, ...]:
+        """Return the context and the question."""
+        return example["context"], example["question"]
+
+    def references(self, example: Example) -> list[str]:
+        """Return all answers that were given; the empty one for a question without any."""
+        return [answer.text for answer in example["answers"]] or [""]
+
+    def encode(self, examples: Sequence[Example], source: Tokenizer, target: Tokenizer) -> list[TokenPair]:
+        """Return the windows of each example, each with the first and the last token of the answer in it."""
+        pairs: list[TokenPair] = []
+        for example in examples:
+            span = _span(example)
+            for window in self.windows(example["context"], example["question"], source):
+                pairs.append((window.tokens, window.place(span)))
+        return pairs
+
+    def windows(self, context: str, question: str, tokenizer: Tokenizer) -> list["Window"]:
+        """Return the windows of a context under a question, without their ends."""
+        asked = tokenizer.encode(question)
+        tokens, offsets = tokenizer.encode_with_offsets(context)
+        size = self.window - len(asked) - 3  # two starts and the end
+        if size <= self.overlap:
+            raise InputError(
+                f"the question {question[:30]!r} has {len(asked)} tokens, which leaves no place for its context "
+                f"in a window of {self.window}"
+            )
+        start = tokenizer.number(START)
+        before = [start, *asked, start]
+        found = []
+        for first in range(0, max(1, len(tokens) - self.overlap), size - self.overlap):
+            last = first + size
+            found.append(Window([*before, *tokens[first:last]], len(before), offsets[first:last]))
+        return found
+
+    def model_fields_for(self) -> dict[str, Any]:
+        """Return an encoder alone, with a head for the start and the end."""
+        return {"decoder_layers": 0, "head": {"kind": "span"}}
+
+    def predictions(self, model: Transformer, examples: Sequence[Example], tokenizer: Tokenizer) -> list[str]:
+        """Return the answer to each question; the empty text where there is none."""
+        spans = self.best_spans(model, [(example["context"], example["question"]) for example in examples], tokenizer)
+        return ["" if span[0].is_null else span[0].text for span in spans]
+
+    @torch.no_grad()
+    def best_spans(
+        self, model: Transformer, questions: Sequence[tuple[str, str]], tokenizer: Tokenizer, count: int = 1
+    ) -> list[list["Span"]]:
+        """Return the best answers to questions about contexts, best first; no answer is one of them."""
+        windows = [
+            (number, window)
+            for number, (context, question) in enumerate(questions)
+            for window in self.windows(context, question, tokenizer)
+        ]
+        candidates: list[list[Span]] = [[] for _ in questions]
+        nulls = [float("inf")] * len(questions)
+        order = sorted(range(len(windows)), key=lambda place: len(windows[place][1].tokens))
+        for first in range(0, len(order), _BATCH):
+            chosen = [windows[place] for place in order[first : first + _BATCH]]
+            end = tokenizer.number(END)
+            source_BS = padded([[*window.tokens, end] for _, window in chosen], tokenizer.number(PAD))
+            logits_BS2 = model(source_BS.to(model.device)).float().cpu()
+            for (number, window), logits_S2 in zip(chosen, logits_BS2, strict=True):
+                nulls[number] = min(nulls[number], float(logits_S2[0].sum()))
+                context = questions[number][0]
+                candidates[number] += window.best(logits_S2, context, self.longest_answer, count)
+        return [_ranked(some, null, self.threshold, count) for some, null in zip(candidates, nulls, strict=True)]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A part of a context as an answer."""
+
+    text: str
+    start: int
+    """Of its first character."""
+    end: int
+    logit: float
+    probability: float = 0.0
+
+    @property
+    def is_null(self) -> bool:
+        """Whether it stands for no answer."""
+        return self.start == self.end
+
+
+@dataclass(frozen=True)
+class Window:
+    """A part of a context, behind its question."""
+
+    tokens: list[int]
+    first: int
+    """The place of the first token of the context."""
+    offsets: list[tuple[int, int]]
+    """Where each token of the context is, in characters of the whole context."""
+
+    def place(self, span: tuple[int, int] | None) -> list[int]:
+        """Return the first and the last token of a span of characters; the first token of all if it is not in here."""
+        if span is None:
+            return [0, 0]
+        inside = [at for at, (start, end) in enumerate(self.offsets) if start < span[1] and end > span[0]]
+        whole = inside and self.offsets[inside[0]][0] <= span[0] and self.offsets[inside[-1]][1] >= span[1]
+        return [self.first + inside[0], self.first + inside[-1]] if whole else [0, 0]
+
+    def best(self, logits_S2: Tensor, context: str, longest: int, count: int) -> list[Span]:
+        """Return the spans with the highest logits."""
+        T = len(self.offsets)
+        start_T, end_T = logits_S2[self.first : self.first + T].unbind(1)
+        scores_TT = start_T[:, None] + end_T
+        allowed = torch.ones(T, T, dtype=torch.bool).triu() & ~torch.ones(T, T, dtype=torch.bool).triu(longest)
+        best = scores_TT.masked_fill(~allowed, -torch.inf).flatten().topk(min(count, T))
+        spans = []
+        for logit, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+            start, end = self.offsets[place // T][0], self.offsets[place % T][1]
+            text = context[start:end]
+            start += len(text) - len(text.lstrip())
+            end -= len(text) - len(text.rstrip())
+            if start < end:
+                spans.append(Span(context[start:end], start, end, logit))
+        return spans
+
+
+def _ranked(spans: list[Span], null: float, threshold: float, count: int) -> list[Span]:
+    """Return distinct spans and the null span, best first, with the probabilities that they have among them."""
+    distinct: dict[tuple[int, int], Span] = {}
+    for span in sorted(spans, key=lambda span: -span.logit):
+        distinct.setdefault((span.start, span.end), span)
+    every = [Span("", 0, 0, null + threshold), *distinct.values()]
+    probabilities = torch.tensor([span.logit for span in every], dtype=torch.float64).softmax(0).tolist()
+    ranked = sorted(zip(every, probabilities, strict=True), key=lambda pair: -pair[0].logit)
+    return [Span(span.text, span.start, span.end, span.logit, p) for span, p in ranked[: count + 1]]
+
+
+def _span(example: Example) -> tuple[int, int] | None:
+    """Return where the first answer is in its context, in characters."""
+    if not example["answers"]:
+        return None
+    answer, context = example["answers"][0], example["context"]
+    start = context.find(answer.text) if answer.start is None else answer.start
+    if start < 0 or context[start : start + len(answer.text)] != answer.text:
+        raise DataError(f"the answer {answer.text[:40]!r} to {example['question'][:40]!r} is not in its context")
+    return start, start + len(answer.text)

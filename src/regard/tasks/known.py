@@ -1,0 +1,55 @@
+"""The tasks that regard knows, by their kinds."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator
+
+from regard.errors import InputError
+from regard.tasks.classification import ClassificationTask
+from regard.tasks.extractive import ExtractiveTask
+from regard.tasks.language_modeling import LanguageModelingTask
+from regard.tasks.question_answering import QuestionAnsweringTask
+from regard.tasks.summarization import SummarizationTask
+from regard.tasks.task import Task
+from regard.tasks.text2text import TextToTextTask
+from regard.tasks.translation import TranslationTask
+
+KnownTask = (
+    TranslationTask
+    | SummarizationTask
+    | QuestionAnsweringTask
+    | ExtractiveTask
+    | TextToTextTask
+    | ClassificationTask
+    | LanguageModelingTask
+)
+
+
+def _as_list(value: Any) -> Any:
+    """Return tasks as a list of tables: "summarization" is short for `[{kind = "summarization"}]`."""
+    several = value if isinstance(value, list | tuple) else [value]
+    return [{"kind": one} if isinstance(one, str) else one for one in several]
+
+
+def checked_tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
+    """Return the tasks of one model, each with its tag if there are several; raise an `InputError` if they don't fit."""
+    kinds = [task.kind for task in tasks]
+    if not tasks or len(set(kinds)) < len(kinds):
+        raise InputError(f"task names {', '.join(kinds) or 'nothing'}; a model has one task, or several different ones")
+    if len(tasks) == 1:
+        return tuple(tasks)
+    for task in tasks:
+        if task.shape != "encoder-decoder":
+            raise InputError(f"{task.kind} needs a model that is {task.shape}; it is not one of several tasks of a model")
+    # Translation has tags of its own, one for each language.
+    return tuple(
+        task if task.tag or task.kind == "translation" else task.model_copy(update={"tag": f"<{task.kind}>"})
+        for task in tasks
+    )
+
+
+Tasks = Annotated[
+    tuple[Annotated[KnownTask, Discriminator("kind")], ...], BeforeValidator(_as_list), AfterValidator(checked_tasks)
+]
+"""The tasks of a run: the name of one, its table, or a list of them."""

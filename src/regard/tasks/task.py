@@ -1,0 +1,86 @@
+"""What a task is: how an example becomes source and target, how what is written becomes an answer, what scores it."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field
+
+from regard.configs import Config
+from regard.data import Tokenizer
+from regard.data.corpora import Example
+from regard.errors import InputError
+from regard.model import Transformer
+
+Shape = Literal["encoder-decoder", "encoder-only", "decoder-only"]
+TokenPair = tuple[list[int], list[int]]
+"""The token numbers of a source and of its target, without tags, starts and ends."""
+
+
+class Task(Config):
+    """A kind of work for a model. Its fields are the settings that a run file gives, and a model directory keeps.
+
+    As it stands it is for text to text: a subclass says what its examples are made of, and how they are put into words.
+
+    >>> class Reversal(Task):
+    ...     kind: str = "reversal"
+    ...     fields = ("text", "text reversed")
+    >>> Reversal().source({"text": "abc", "text reversed": "cba"})
+    'abc'
+    """
+
+    kind: str
+    """Its name, in run files and in model directories."""
+    tag: Annotated[str, Field(min_length=1)] | None = None
+    """A special token before each source, where a model has several tasks; `<kind>` unless given."""
+
+    shape: ClassVar[Shape] = "encoder-decoder"
+    """Which stacks its models have."""
+    fields: ClassVar[tuple[str, ...]] = ("source", "target")
+    """The fields of an example."""
+    metrics: ClassVar[tuple[str, ...]] = ("bleu", "chrf", "exact")
+    """What scores its answers, the most usual first."""
+
+    def source(self, example: Example) -> str:
+        """Return the text that the model reads."""
+        return str(example[self.fields[0]])
+
+    def target(self, example: Example) -> str:
+        """Return the text that the model learns to write."""
+        return str(example[self.fields[-1]])
+
+    def references(self, example: Example) -> list[str]:
+        """Return the answers that count as right."""
+        return [self.target(example)]
+
+    def answer(self, text: str) -> str:
+        """Return the answer that a text of the model's stands for."""
+        return text
+
+    def texts(self, example: Example) -> tuple[str, ...]:
+        """Return the texts that tokenizers learn from, source and target; an example without one of them is left out."""
+        return self.source(example), self.target(example)
+
+    def encode(self, examples: Sequence[Example], source: Tokenizer, target: Tokenizer) -> list[TokenPair]:
+        """Return the token numbers of examples. One example may give several pairs."""
+        sources = source.encode_batch([self.source(example) for example in examples])
+        targets = target.encode_batch([self.target(example) for example in examples])
+        return list(zip(sources, targets, strict=True))
+
+    @property
+    def identity(self) -> str:
+        """What decides about encoded examples beside their texts; empty for pairs of texts as they are."""
+        settings = self.model_dump(mode="json", exclude={"tag"})
+        return json.dumps([settings, self.fields], sort_keys=True) if self.fields != ("source", "target") else ""
+
+    def predictions(self, model: Transformer, examples: Sequence[Example], tokenizer: Tokenizer) -> list[str]:
+        """Return the answers of an encoder alone; of models that write, the decoder's texts are the answers."""
+        raise InputError(f"{self.kind} has no answers that an encoder finds: its models are {self.shape}")
+
+    def model_fields_for(self) -> dict[str, Any]:
+        """Return the fields of a model's config that follow from the task."""
+        return {}
+
+    def learned_from(self, examples: Iterable[Example]) -> Self:
+        """Return the task with what it has to know of its training data, such as the labels that there are."""
+        return self

@@ -1,7 +1,7 @@
 """The tasks that regard knows, by their kinds."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator
 
@@ -24,6 +24,11 @@ KnownTask = (
     | ClassificationTask
     | LanguageModelingTask
 )
+
+
+def kinds() -> list[str]:
+    """Return the kinds of all known tasks."""
+    return [task.model_fields["kind"].default for task in get_args(KnownTask)]
 
 
 def _as_list(value: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import IO, Any
 from regard.errors import ConfigError, ModelError, WriteError
 from regard.files import directory_made, read_json, replaced_file, writing
 from regard.model.directory import CHECKPOINTS, CONFIG_FILE, SNAPSHOTS
+from regard.tasks.directory import DEFAULT_TASKS
 from regard.training.callbacks import METRICS
 from regard.training.checkpoints import step_of
 from regard.training.preparation import Tell

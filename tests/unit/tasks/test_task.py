@@ -1,0 +1,127 @@
+"""Tasks: examples to texts and tokens, and how several go together."""
+
+from pathlib import Path
+
+import pytest
+
+from regard.data import Tokenizer
+from regard.data.squad import Answer
+from regard.errors import ConfigError, DataError, ModelError
+from regard.tasks.classification import ClassificationTask
+from regard.tasks.directory import TASKS_FILE, read_tasks, write_tasks
+from regard.tasks.language_modeling import LanguageModelingTask
+from regard.tasks.question_answering import QuestionAnsweringTask
+from regard.tasks.summarization import SummarizationTask
+from regard.tasks.task import Task
+from regard.tasks.translation import TranslationTask
+from regard.training import Run
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(["the cat sat on the mat", "a dog ran"], vocab_size=400)
+
+
+def test_pairs_of_texts_are_encoded_as_they_are_whatever_the_task(tokenizer: Tokenizer) -> None:
+    document = {"document": "the cat sat", "summary": "a cat"}
+    (pair,) = SummarizationTask().encode([document], tokenizer, tokenizer)
+    assert pair == (tokenizer.encode("the cat sat"), tokenizer.encode("a cat"))
+
+
+def test_what_decides_about_encoded_examples_is_empty_for_plain_pairs_alone() -> None:
+    assert TranslationTask().identity == ""
+    assert SummarizationTask().identity != ""
+    assert LanguageModelingTask(block=8).identity != LanguageModelingTask(block=9).identity
+    assert SummarizationTask(tag="<x>").identity == SummarizationTask().identity
+
+
+def test_a_question_comes_before_its_context_and_any_answer_counts() -> None:
+    task = QuestionAnsweringTask()
+    asked = {"context": "Anna is in the garden.", "question": "Where is Anna?", "answers": [Answer("garden", None)]}
+    assert task.source(asked) == "Where is Anna? Anna is in the garden."
+    assert task.target(asked) == "garden"
+    assert task.references({**asked, "answers": [Answer("a", None), Answer("b", None)]}) == ["a", "b"]
+
+
+def test_a_question_without_an_answer_is_written_in_words_and_scored_as_nothing() -> None:
+    task = QuestionAnsweringTask(no_answer="none")
+    asked = {"context": "c", "question": "q", "answers": []}
+    assert task.target(asked) == "none"
+    assert task.references(asked) == [""]
+    assert task.answer("none") == ""
+
+
+def test_labels_are_those_of_the_training_data_in_order(tokenizer: Tokenizer) -> None:
+    examples = [{"text": "a dog", "label": "b"}, {"text": "the cat", "label": "a"}]
+    task = ClassificationTask().learned_from(examples)
+    assert task.labels == ("a", "b")
+    assert [target for _, target in task.encode(examples, tokenizer, tokenizer)] == [[1], [0]]
+    with pytest.raises(DataError, match="label 'c' is not one of the task's: a, b"):
+        task.encode([{"text": "a dog", "label": "c"}], tokenizer, tokenizer)
+
+
+def test_blocks_of_a_text_make_up_the_text_and_the_last_has_its_end(tokenizer: Tokenizer) -> None:
+    text = "the cat sat on the mat a dog ran"
+    pairs = LanguageModelingTask(block=4).encode([{"text": text}], tokenizer, tokenizer)
+    assert all(source == [] and 1 <= len(target) <= 4 for source, target in pairs)
+    assert [token for _, target in pairs for token in target] == [*tokenizer.encode(text), tokenizer.number("</s>")]
+
+
+def test_tasks_of_a_model_come_back_from_its_directory(tmp_path: Path) -> None:
+    tasks = (TranslationTask(), SummarizationTask(tag="<s>"))
+    write_tasks(tmp_path, tasks)
+    assert read_tasks(tmp_path) == tasks
+
+
+def test_a_directory_without_the_file_is_for_translation(tmp_path: Path) -> None:
+    assert read_tasks(tmp_path) == (TranslationTask(),)
+
+
+class Reversal(Task):
+    kind: str = "reversal"
+
+
+def test_a_task_of_ones_own_is_refused_by_name_unless_it_is_given(tmp_path: Path) -> None:
+    write_tasks(tmp_path, [Reversal()])
+    with pytest.raises(ModelError, match="the task 'reversal' is not one of regard's"):
+        read_tasks(tmp_path)
+    assert read_tasks(tmp_path, own=[Reversal()]) == (Reversal(),)
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", '{"tasks": 3}', '{"tasks": []}', '{"tasks": [{"kind": 3}]}', '{"tasks": [{"kind": "nothing"}]}']
+)
+def test_a_file_that_names_no_tasks_is_refused_in_a_sentence(tmp_path: Path, content: str) -> None:
+    (tmp_path / TASKS_FILE).write_text(content)
+    with pytest.raises(ModelError, match="task.json"):
+        read_tasks(tmp_path)
+
+
+RUN = 'data.train = [{kind = "dates"}]\nmodel = {preset = "tiny"}\ntraining = {steps = 3}\n'
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('task = "summarisation"', "summarization"),
+        ('task = ["translation", "translation"]', "several different ones"),
+        ('task = ["translation", "classification"]', "needs a model that is encoder-only"),
+        ('task = ["translation", "summarization"]', "a corpus names no task"),
+        ('task = "summarization"\nvalidation = {metric = "accuracy"}', "for summarization it is one of loss, rouge1"),
+        ('task = "classification"\ntokenizer = {shared = false}', "has one vocabulary"),
+    ],
+)
+def test_tasks_that_do_not_fit_are_refused_in_a_sentence(lines: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Run.from_toml(f"{lines}\n{RUN}")
+
+
+def test_with_several_tasks_each_has_a_tag_and_translation_those_of_its_languages() -> None:
+    run = Run.from_toml(
+        'task = ["translation", "summarization"]\n'
+        'data.train = [{kind = "tsv", path = "a", tag = "<2de>", task = "translation"},\n'
+        '              {kind = "jsonl", path = "b", task = "summarization"}]\n'
+        'model = {preset = "tiny"}\ntraining = {steps = 3}\n'
+    )
+    assert run.tags == ["<2de>", "<summarization>"]
+    assert [run.tag_of(corpus) for corpus in run.data.train] == ["<2de>", "<summarization>"]

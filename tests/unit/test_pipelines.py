@@ -86,9 +86,17 @@ def test_a_model_of_another_task_is_refused_with_the_command_that_it_is_for(
         load(path, task="translation")
 
 
+def test_one_of_several_kinds_will_do(path: Path) -> None:
+    write_tasks(path, "translation", "text2text")
+    assert type(load(path, task=["text2text", "translation"])) is Translator
+    assert type(load(path, task=["text2text"])) is Pipeline
+
+
 def test_a_task_that_there_is_not_is_refused(path: Path) -> None:
     with pytest.raises(InputError, match="task 'translations' is not known; did you mean translation\\?"):
         load(path, task="translations")
+    with pytest.raises(InputError, match="task 'x' is not known"):
+        load(path, task=["translation", "x"])
     with pytest.raises(InputError, match="task 'x' is not known; it is one of text2text, translation"):
         load(path, task="x")
     write_tasks(path, "weather")

@@ -1,5 +1,6 @@
 """How a model runs: the options of the verbs that load one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -19,8 +20,8 @@ class Runtime:
     precision: Annotated[str, _runtime_option(help="auto, float or int8.")] = "auto"
     device: Annotated[str, _runtime_option(help="cpu, cuda, mps, or auto: a GPU if there is one.")] = "auto"
 
-    def load(self, model: str, task: str) -> Any:
-        """Load a model directory, or a model of the package by its name: the pipeline of a task."""
+    def load(self, model: str, task: str | Sequence[str]) -> Any:
+        """Load a model directory, or a model of the package by its name: the pipeline of a task, or of one of several."""
         precision = self._checked_precision()
         from regard.pipelines import load
 

@@ -39,6 +39,22 @@ class FileJob:
 
 
 @dataclass(frozen=True)
+class Output:
+    """What is written for a line, and how."""
+
+    form: Annotated[Format, typer.Option("--format", help="Format of a line of output.")] = Format.text
+    stream: Annotated[bool, typer.Option("--stream", help="Print words as soon as they are final.")] = False
+
+    def check(self, search: dict[str, Any], job: FileJob) -> None:
+        """Raise an `InputError` where what is to be written does not go together."""
+        n_best = search.get("n_best", 1)
+        if self.form == Format.text and n_best > 1:
+            raise InputError(f"--n-best {n_best} needs --format tsv or jsonl: in text, a line stands for a line")
+        if self.stream and (self.form != Format.text or job.output is not None or job.shard is not None):
+            raise InputError("--stream shows plain text as it settles: no formats and no --output")
+
+
+@dataclass(frozen=True)
 class TextJob:
     """What becomes of lines: how results are computed, and how they are written."""
 

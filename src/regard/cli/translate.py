@@ -10,7 +10,7 @@ from regard.cli.option_groups import with_option_groups
 from regard.cli.outputs import Format
 from regard.cli.runtime import Runtime
 from regard.cli.search_options import SearchOptions
-from regard.cli.text_jobs import FileJob, TextJob, input_of, stream_lines
+from regard.cli.text_jobs import FileJob, Output, TextJob, input_of, stream_lines
 from regard.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,13 +18,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Output:
+class TranslationOutput(Output):
     """What is written for a line, and how."""
 
-    form: Annotated[Format, typer.Option("--format", help="Format of a line of output.")] = Format.text
     align: Annotated[bool, typer.Option("--align", help="Add the alignment (with jsonl).")] = False
     picture: Annotated[Path | None, typer.Option(help="File for a plot of attention weights.")] = None
-    stream: Annotated[bool, typer.Option("--stream", help="Print words as soon as they are final.")] = False
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ def translate(
     text: Annotated[list[str] | None, typer.Argument(help="Texts; without any, lines of standard input.")] = None,
     model: Annotated[str, typer.Option(help="Model directory or packaged model.")] = "de-en",
     to: Annotated[str | None, typer.Option(help="Target language (multilingual models).")] = None,
-    output: Output,
+    output: TranslationOutput,
     words: WordConstraints,
     search: SearchOptions,
     job: FileJob,
@@ -56,7 +54,8 @@ def translate(
 
     Search and sampling options that are not given are the model's own (generation.json).
     """
-    _check_output(text, output, words, search, job)
+    _check_output(text, output, words)
+    output.check(search, job)
     job.check(text)
     from regard.memory import keep_memory
 
@@ -76,20 +75,14 @@ def translate(
         ).start(text, job)
 
 
-def _check_output(
-    text: list[str] | None, output: Output, words: WordConstraints, search: dict[str, Any], job: FileJob
-) -> None:
+def _check_output(text: list[str] | None, output: TranslationOutput, words: WordConstraints) -> None:
     """Raise an `InputError` where what is to be written does not go together."""
-    n_best = search.get("n_best", 1)
     if output.picture is not None and (not text or len(text) != 1 or output.form != Format.text or output.stream):
         raise InputError("--picture draws one text, given on the command line")
-    if output.form == Format.text and n_best > 1:
-        raise InputError(f"--n-best {n_best} needs --format tsv or jsonl: in text, a line stands for a line")
     if output.align and output.form != Format.jsonl:
         raise InputError("--align needs --format jsonl, which has a place for it")
-    shown = any(words.options().values()) or output.form != Format.text
-    if output.stream and (shown or job.output is not None or job.shard is not None):
-        raise InputError("--stream shows plain text as it settles: no constraints, formats or --output")
+    if output.stream and any(words.options().values()):
+        raise InputError("--stream shows plain text as it settles: no constraints")
 
 
 def _draw(pipeline: "Translator", text: list[str], options: dict[str, Any], picture: Path) -> None:

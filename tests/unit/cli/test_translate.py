@@ -164,6 +164,7 @@ def test_words_that_are_lost_are_said_and_written(regard: Shell, model: Path, mo
         (["Tom.", "--to", "de", "--n-best", "2"], 2, "needs --format tsv or jsonl"),
         (["Tom.", "--to", "de", "--align"], 2, "--align needs --format jsonl"),
         (["Tom.", "--to", "de", "--stream", "--prefix", "a"], 2, "--stream shows plain text"),
+        (["Tom.", "--to", "de", "--stream", "--format", "tsv"], 2, "--stream shows plain text"),
         (["Tom.", "--to", "de", "--precision", "int4"], 2, "auto, float or int8"),
         (["Tom.", "--to", "de", "--output", "x"], 2, "give --input"),
         (["--to", "de", "--input", "missing.txt"], 3, "missing.txt is missing"),

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any, Protocol
 
+from regard.inference.texts import on_one_line
+
 
 class Format(StrEnum):
     """What a line of output holds."""
@@ -42,7 +44,7 @@ class Result(Protocol):
 def written(source: str, result: Result, form: Format) -> str:
     """Write what became of a line, with a line feed at the end."""
     if form == Format.text:
-        return f"{result.text}\n"
+        return f"{on_one_line(result.text)}\n"
     if form == Format.tsv:
         kept = [result, *result.alternatives]
         return "".join(f"{_cell(source)}\t{_cell(one.text)}\t{one.score:.4f}\n" for one in kept)

@@ -21,7 +21,7 @@ class Runtime:
     device: Annotated[str, _runtime_option(help="cpu, cuda, mps, or auto: a GPU if there is one.")] = "auto"
 
     def load(self, model: str, task: str | Sequence[str]) -> Any:
-        """Load a model directory, or a model of the package by its name: the pipeline of a task, or of one of several."""
+        """Load a model directory, or a model of the package by its name, for a task or for one of several."""
         precision = self._checked_precision()
         from regard.pipelines import load
 

@@ -12,6 +12,7 @@ import typer
 
 from regard.cli.outputs import Format, Result, written
 from regard.errors import DataError, InputError
+from regard.inference.texts import on_one_line
 
 CHUNK = 1000  # lines that are worked on together; what a stop can cost
 _job_option = partial(typer.Option, rich_help_panel="Big jobs")
@@ -115,7 +116,7 @@ def stream_lines(lines: Iterable[str], stream: Callable[[str], Iterable[str]]) -
     """Print what becomes of each line piece by piece, as soon as it is there."""
     for line in lines:
         for piece in stream(line):
-            sys.stdout.buffer.write(piece.encode())
+            sys.stdout.buffer.write(on_one_line(piece).encode())
             sys.stdout.buffer.flush()
         sys.stdout.buffer.write(b"\n")
         sys.stdout.buffer.flush()

@@ -25,7 +25,7 @@ from regard.inference.backends import choose_backend
 from regard.inference.decode import decode_requests, decode_stream, target_limit
 from regard.inference.forced_decoding import cross_attention, token_log_probabilities
 from regard.inference.results import CrossAttention, GeneratedText
-from regard.inference.texts import checked_texts, on_one_line
+from regard.inference.texts import checked_texts
 from regard.model import Transformer, TransformerConfig
 from regard.notebook import table_html
 
@@ -51,6 +51,8 @@ class Pipeline:
     """The method that does the task's work, and the command of that name."""
     shape: ClassVar[Shape] = "encoder-decoder"
     """The shape of the model that it needs; one that is encoder-only has no decoding backend."""
+    result: ClassVar[type[GeneratedText]] = GeneratedText
+    """What `generate` returns."""
 
     def __init__(
         self,
@@ -230,12 +232,16 @@ class Pipeline:
     @overload
     def generate(self, texts: Sequence[str], **changes: Any) -> list[GeneratedText]: ...
     def generate(self, texts: str | Sequence[str], **changes: Any) -> GeneratedText | list[GeneratedText]:
-        """Write the target of a text, or of several at once. The fields of `SearchSettings` change the search."""
+        """Write the target of a text, or of several at once; a blank text stays as it is.
+
+        The fields of `SearchSettings` change how it searches.
+        """
         self._refresh()
         settings = self.with_changes(changes)
-        sources = [self.encoded(text) for text in checked_texts(texts, "texts")]
-        found = self._found(sources, settings, lambda source: self._request(source, settings))
-        made = [self._generated(hypotheses) for hypotheses in found]
+        lines = checked_texts(texts, "texts")
+        sources = [self.encoded(line) for line in lines if line.strip()]
+        found = iter(self._found(sources, settings, lambda source: self._request(source, settings)))
+        made = [self._generated(next(found)) if line.strip() else self.result(line, 0.0, []) for line in lines]
         return made[0] if isinstance(texts, str) else made
 
     def stream(self, text: str, **changes: Any) -> Iterator[str]:
@@ -243,14 +249,17 @@ class Pipeline:
         self._refresh()
         settings = self.with_changes(changes)
         (line,) = checked_texts([text], "texts")
+        if not line.strip():
+            yield line
+            return
         source = self.encoded(line)
         yield from self._streamed(source, self._request(source, settings), settings)
 
     def _generated(self, hypotheses: Sequence[Hypothesis]) -> GeneratedText:
         """Return hypotheses, best first, as a text with its alternatives."""
         best, *others = [
-            GeneratedText(
-                on_one_line(self.target.decode(hypothesis.tokens)),
+            self.result(
+                self.target.decode(hypothesis.tokens),
                 hypothesis.score,
                 [self.target.token(number) for number in hypothesis.tokens],
                 cut=hypothesis.cut,
@@ -292,7 +301,7 @@ class Pipeline:
             else:
                 settled = event.hypotheses[0].tokens
             # Bytes of a character whose rest is still to come are left out, and come with it.
-            text = on_one_line(self.target.decode(settled))
+            text = self.target.decode(settled)
             yield text[len(shown) :]
             shown = text
 

@@ -115,7 +115,8 @@ class Translator(Pipeline):
                 source = self.encoded(piece, to)
                 copied = self._texts.copied(piece, source, None)
                 request = self._requested_of(source, RequestedWords(), None, settings)
-                yield from self._streamed(source, request, settings) if copied is None else [copied.text]
+                parts = self._streamed(source, request, settings) if copied is None else [copied.text]
+                yield from map(on_one_line, parts)
             yield on_one_line(space)
 
     def _pieces(self, text: str, *, whole: bool) -> list[Piece]:

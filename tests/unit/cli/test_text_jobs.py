@@ -75,6 +75,7 @@ def test_a_file_that_was_begun_is_finished_by_the_same_job_only(lines: Path) -> 
 def test_formats() -> None:
     (one,) = backwards(["to\tz"], 1)
     assert written("to\tz", one, Format.text) == "z\tot\n"
+    assert written("x", GeneratedText("a\nb", 0.0, []), Format.text) == "a b\n"
     assert written("to\tz", one, Format.tsv) == "to z\tz ot\t-1.0000\n"
     assert json.loads(written("to\tz", one, Format.jsonl)) == {
         "source": "to\tz",

@@ -281,6 +281,14 @@ def test_a_text_is_generated_whole_from_what_its_tokens_are() -> None:
     assert repr(pipeline).startswith("Pipeline(2+2 layers")
 
 
+def test_a_blank_text_stays_as_it_is() -> None:
+    pipeline = general()
+    made = pipeline.generate(["", "Tom sees it.", " \t"], beam=2)
+    assert [made[0].text, made[2].text] == ["", " \t"]
+    assert made[1] == pipeline.generate("Tom sees it.", beam=2)
+    assert list(pipeline.stream(" ")) == [" "]
+
+
 def test_a_given_target_is_scored_and_attends_to_its_source() -> None:
     pipeline = general()
     one = pipeline.score("Tom sees it.", "Mary.")

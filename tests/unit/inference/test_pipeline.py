@@ -332,12 +332,17 @@ def test_a_model_of_an_encoder_alone_has_no_decoding_backend() -> None:
     assert pipeline.precision == "float"
     assert pipeline.identity == EncoderOnly(model, tokenizer, tokenizer).identity
     assert repr(pipeline).startswith("EncoderOnly(2+0 layers")
-    assert pipeline.model(torch.tensor([pipeline.encoded("Tom sees it.")])).size(1) == len(
-        pipeline.encoded("Tom sees it.")
-    )
-    for call in (pipeline.generate, lambda text: pipeline.decode([[5, 2]]), lambda text: list(pipeline.stream(text))):
+    source = pipeline.encoded("Tom sees it.")
+    assert pipeline.model(torch.tensor([source])).size(1) == len(source)
+    calls: list[Callable[[], object]] = [
+        lambda: pipeline.generate("Tom sees it."),
+        lambda: list(pipeline.stream("Tom sees it.")),
+        lambda: pipeline.decode([[5, 2]]),
+        lambda: pipeline.limit([5, 2]),
+    ]
+    for call in calls:
         with pytest.raises(InputError, match="the model is encoder-only; it has no decoder to write with"):
-            call("Tom sees it.")
+            call()
 
 
 def test_a_model_of_another_shape_is_refused() -> None:

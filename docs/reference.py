@@ -48,7 +48,7 @@ def page() -> str:
             sections.append(_variations())
     sections.append("## Search settings\n")
     sections.append(
-        "Keyword arguments of `Pipeline.translate`, options of `regard translate`, and the keys of a model's "
+        "Keyword arguments of `Translator.translate`, options of `regard translate`, and the keys of a model's "
         "`generation.json`, which holds its defaults.\n"
     )
     sections.append(_table(SearchSettings))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from regard.errors import InputError as InputError
     from regard.errors import ModelError as ModelError
     from regard.errors import RegardError as RegardError
+    from regard.inference.pipeline import Pipeline as Pipeline
     from regard.layers import MultiHeadAttention as MultiHeadAttention
     from regard.model import Transformer as Transformer
     from regard.model import TransformerConfig as TransformerConfig
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from regard.ops import label_smoothed_cross_entropy as label_smoothed_cross_entropy
     from regard.ops import padding_mask as padding_mask
     from regard.ops import sinusoidal_positions as sinusoidal_positions
-    from regard.pipelines import Pipeline as Pipeline
     from regard.pipelines import load as load
-    from regard.tasks.translation import Translation as Translation
+    from regard.tasks.translation import Translator as Translator
+    from regard.tasks.translation_result import Translation as Translation
     from regard.training import train as train
 
 _HOME = {
@@ -40,13 +41,14 @@ _HOME = {
     "InputError": "regard.errors",
     "ModelError": "regard.errors",
     "MultiHeadAttention": "regard.layers",
-    "Pipeline": "regard.pipelines",
+    "Pipeline": "regard.inference.pipeline",
     "RegardError": "regard.errors",
     "Transformer": "regard.model",
     "accelerate": "regard.acceleration.accelerate",
     "unaccelerate": "regard.acceleration.accelerate",
     "TransformerConfig": "regard.model",
-    "Translation": "regard.tasks.translation",
+    "Translation": "regard.tasks.translation_result",
+    "Translator": "regard.tasks.translation",
     "attention": "regard.ops",
     "causal_mask": "regard.ops",
     "label_smoothed_cross_entropy": "regard.ops",

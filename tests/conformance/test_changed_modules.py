@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard import Pipeline, Transformer, TransformerConfig, accelerate
+from regard import Transformer, TransformerConfig, Translator, accelerate
 from regard.data import Tokenizer
 from regard.errors import ModelError
 from regard.export import export
@@ -262,8 +262,8 @@ def test_the_loss_of_an_accelerated_model_changes_as_the_plain_one_does(
 
 @by_name
 def test_search_translation_and_scores_change_alike(tokenizer: Tokenizer, change: Change) -> None:
-    plain = Pipeline(model_for(tokenizer), tokenizer, tokenizer)
-    changed = Pipeline(model_for(tokenizer, change), tokenizer, tokenizer, precision="float")
+    plain = Translator(model_for(tokenizer), tokenizer, tokenizer)
+    changed = Translator(model_for(tokenizer, change), tokenizer, tokenizer, precision="float")
     assert plain.backend.startswith("packed")
     assert changed.backend.startswith("generic decoder (")
     sources = [changed.encoded(text, "de") for text in SENTENCES]
@@ -284,16 +284,16 @@ def test_search_translation_and_scores_change_alike(tokenizer: Tokenizer, change
 
 @by_name
 def test_a_change_after_loading_is_seen(tokenizer: Tokenizer, change: Change) -> None:
-    pipeline = Pipeline(model_for(tokenizer), tokenizer, tokenizer)
+    pipeline = Translator(model_for(tokenizer), tokenizer, tokenizer)
     pipeline.translate(SENTENCES[0], to="de")
     change.apply(pipeline.model)
-    fresh = Pipeline(model_for(tokenizer, change), tokenizer, tokenizer)
+    fresh = Translator(model_for(tokenizer, change), tokenizer, tokenizer)
     assert pipeline.translate(SENTENCES, to="de") == fresh.translate(SENTENCES, to="de")
 
 
 @by_name
 def test_exports_refuse_it_by_name(tokenizer: Tokenizer, change: Change, tmp_path: Path) -> None:
-    pipeline = Pipeline(model_for(tokenizer, change), tokenizer, tokenizer, precision="float")
+    pipeline = Translator(model_for(tokenizer, change), tokenizer, tokenizer, precision="float")
     with pytest.raises(ModelError, match="can be exported: .*(is a|has hooks|has a forward)"):
         export(pipeline, tmp_path / "exported", to="onnx")
     assert not (tmp_path / "exported").exists()

@@ -10,7 +10,7 @@ from regard.acceleration.packed_decoder import PackedBackend
 from regard.decoding import Request, SearchSettings
 from regard.inference.decode import decode_requests
 from regard.model.convert import from_huggingface
-from regard.pipelines import Pipeline
+from regard.tasks.translation import Translator
 from tests.parity.test_huggingface import PAD, VOCAB, peer
 from tests.unit.models import SENTENCES, small_model
 
@@ -76,7 +76,7 @@ def test_beams_agree_with_ctranslate2(beam: int, length_penalty: float, tmp_path
     with torch.no_grad():
         model.output.bias[tokenizer.special] = -30.0  # each keeps it from writing these in its own way
         model.output.bias[2] = 3.0  # it likes to come to an end
-    pipeline = Pipeline(model, tokenizer, tokenizer, precision="float")
+    pipeline = Translator(model, tokenizer, tokenizer, precision="float")
     write_ctranslate2(pipeline, tmp_path, quantized=False)
     translator = library.Translator(str(tmp_path), device="cpu", intra_threads=1)
     texts = SENTENCES[::3]

@@ -34,12 +34,12 @@ SHARED = ROOT.parent / "shared" / "data" / "tatoeba-de-en" / "deu.txt.gz"
 
 
 @pytest.fixture(scope="module")
-def model() -> regard.Pipeline:
+def model() -> regard.Translator:
     return regard.load("de-en")
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_everyday_sentences_come_out_right(model: regard.Pipeline, language: str) -> None:
+def test_everyday_sentences_come_out_right(model: regard.Translator, language: str) -> None:
     sentences = EVERYDAY[language]
     for (source, right), made in zip(sentences.items(), model.translate(list(sentences), to=language), strict=True):
         assert made.text in right.split("|"), source
@@ -56,7 +56,7 @@ FORBIDDEN = {
 
 
 @pytest.mark.parametrize("beam", [1, 5])
-def test_forbidden_words_do_not_come(model: regard.Pipeline, beam: int) -> None:
+def test_forbidden_words_do_not_come(model: regard.Translator, beam: int) -> None:
     for word, source in FORBIDDEN.items():
         assert re.search(rf"\b{word}\b", model.translate(source, to="en").text, re.IGNORECASE)
         made = model.translate(source, to="en", forbid=[word], beam=beam, n_best=beam)
@@ -76,12 +76,12 @@ REQUIRED = {
 
 
 @pytest.mark.parametrize("beam", [1, 5])
-def test_required_words_come_where_they_belong(model: regard.Pipeline, beam: int) -> None:
+def test_required_words_come_where_they_belong(model: regard.Translator, beam: int) -> None:
     for (source, word), right in REQUIRED.items():
         assert model.translate(source, to="en", require=[word], beam=beam).text in right.split("|")
 
 
-def test_a_required_word_that_does_not_belong_makes_no_further_sentences(model: regard.Pipeline) -> None:
+def test_a_required_word_that_does_not_belong_makes_no_further_sentences(model: regard.Translator) -> None:
     for source, word in (("Wie geht es dir?", "Hello"), ("Er hat ein neues Auto gekauft.", "vehicle")):
         plain = model.translate(source, to="en")
         made = model.translate(source, to="en", require=[word])
@@ -90,7 +90,7 @@ def test_a_required_word_that_does_not_belong_makes_no_further_sentences(model: 
 
 
 @pytest.mark.parametrize("text", ["Ich habe\u00a0Hunger.", "Ich habe\tHunger.", "Ich\u2009habe\u3000Hunger."])
-def test_spaces_of_any_kind_are_spaces(model: regard.Pipeline, text: str) -> None:
+def test_spaces_of_any_kind_are_spaces(model: regard.Translator, text: str) -> None:
     assert model.translate(text, to="en").text == model.translate("Ich habe Hunger.", to="en").text
 
 
@@ -98,12 +98,12 @@ def test_spaces_of_any_kind_are_spaces(model: regard.Pipeline, text: str) -> Non
     ("text", "usual"), [("Ich bin mu\u0308de.", "Ich bin müde."), ("Ich ﬁnde das gut.", "Ich finde das gut.")]
 )
 def test_accents_and_ligatures_in_characters_of_their_own_make_no_difference(
-    model: regard.Pipeline, text: str, usual: str
+    model: regard.Translator, text: str, usual: str
 ) -> None:
     assert model.translate(text, to="en").text == model.translate(usual, to="en").text
 
 
-def test_a_short_sentence_that_loses_its_words_is_reported(model: regard.Pipeline) -> None:
+def test_a_short_sentence_that_loses_its_words_is_reported(model: regard.Translator) -> None:
     source = "Ich\u3164habe\u3164Hunger."  # a filler of Hangul, which counts as a letter
     made = model.translate(source, to="en")
     assert made.untranslated == (source,) or "hungry" in made.text
@@ -121,13 +121,13 @@ LONG_LINES = [
 
 
 @pytest.mark.parametrize("line", LONG_LINES, ids=[repr(line[:4]) for line in LONG_LINES])
-def test_a_long_line_of_anything_takes_seconds(model: regard.Pipeline, line: str) -> None:
+def test_a_long_line_of_anything_takes_seconds(model: regard.Translator, line: str) -> None:
     began = time.process_time()
     assert model.translate(line, to="en").text
     assert time.process_time() - began < 5.0
 
 
-def test_alternatives_are_distinct(model: regard.Pipeline) -> None:
+def test_alternatives_are_distinct(model: regard.Translator) -> None:
     for source in ("Wo ist der Bahnhof?", "Ich habe Hunger.", "Das ist gut."):
         made = model.translate(source, to="en", n_best=8)
         texts = [made.text, *(other.text for other in made.alternatives)]
@@ -171,7 +171,7 @@ def test_what_a_sentence_becomes_does_not_depend_on_its_neighbours() -> None:
 ENDS = ["ist müde.", "hat drei Bücher.", "kommt morgen nicht.", "liest gern, wenn es regnet.", "wohnt in Berlin."]
 
 
-def test_names_numbers_and_strange_signs_come_through(model: regard.Pipeline) -> None:
+def test_names_numbers_and_strange_signs_come_through(model: regard.Translator) -> None:
     made = model.translate("Tom hat ☀ und 日本 gesehen.", to="en").text
     assert "☀" in made
     assert "日本" in made
@@ -216,7 +216,7 @@ def lost_in_translation(line: str, made: str, alphabet: frozenset[str]) -> list[
 
 
 @pytest.mark.slow
-def test_junk_goes_through_line_by_line(model: regard.Pipeline, tmp_path: Path) -> None:
+def test_junk_goes_through_line_by_line(model: regard.Translator, tmp_path: Path) -> None:
     """10,000 lines; of each, the words come out or their loss is reported."""
     lines = [*junk_lines(9_996), "x" * 50_000, "wort " * 10_000, "🙂" * 50_000, "日本語。" * 12_500]
     source, target = tmp_path / "junk", tmp_path / "made"
@@ -280,7 +280,7 @@ def test_bytes_lose_nothing_on_real_sentences() -> None:
 
 
 @pytest.mark.parametrize("phrase", ["I am", "a big house", "I am hungry and thirsty"])
-def test_phrases_that_begin_with_a_word_of_one_letter_keep_their_spaces(model: regard.Pipeline, phrase: str) -> None:
+def test_phrases_that_begin_with_a_word_of_one_letter_keep_their_spaces(model: regard.Translator, phrase: str) -> None:
     for beam in (1, 5):
         made = model.translate("Das ist ein großes Haus.", to="en", require=[phrase], beam=beam)
         assert phrase in made.text or phrase[0].upper() + phrase[1:] in made.text
@@ -289,7 +289,7 @@ def test_phrases_that_begin_with_a_word_of_one_letter_keep_their_spaces(model: r
 @pytest.mark.parametrize(
     "text", ["• Milch", "✓ Brot", "★★★★★ Sehr gut", "🔥 Angebot 🔥 nur heute 🔥", "Danke! 🎉🎉 Ich liebe dich ❤️❤️"]
 )
-def test_words_beside_signs_are_translated_or_reported(model: regard.Pipeline, text: str) -> None:
+def test_words_beside_signs_are_translated_or_reported(model: regard.Translator, text: str) -> None:
     for beam in (1, 5):
         made = model.translate(text, to="en", beam=beam)
         signs = [char for char in text if not char.isalnum() and ord(char) > 0x2000]
@@ -297,7 +297,7 @@ def test_words_beside_signs_are_translated_or_reported(model: regard.Pipeline, t
         assert made.untranslated or any(map(str.isalpha, made.text))
 
 
-def test_what_is_forbidden_is_neither_copied_nor_required(model: regard.Pipeline) -> None:
+def test_what_is_forbidden_is_neither_copied_nor_required(model: regard.Translator) -> None:
     made = model.translate(["Ich mag Tee 😀.", "1999", "Das ist 1999."], to="en", forbid=["😀", "1999"])
     for one in made:
         assert "😀" not in one.text
@@ -305,7 +305,7 @@ def test_what_is_forbidden_is_neither_copied_nor_required(model: regard.Pipeline
     assert "don't" not in model.translate("Ich weiß nicht.", to="en", forbid=["don’t"]).text
 
 
-def test_alternatives_of_several_sentences_come_best_first(model: regard.Pipeline) -> None:
+def test_alternatives_of_several_sentences_come_best_first(model: regard.Translator) -> None:
     for text in ("Lauf! Ich will, dass du glücklich bist.", "Tom ist müde. Er will nach Hause. Wo ist er?"):
         scores = [other.score for other in model.translate(text, to="en", n_best=4).alternatives]
         assert scores == sorted(scores, reverse=True)

@@ -7,7 +7,7 @@ import torch
 
 from regard import Transformer, TransformerConfig
 from regard.data import Tokenizer
-from regard.pipelines import Pipeline
+from regard.tasks.translation import Translator
 
 SENTENCES = [
     f"{who} {does} {what}."
@@ -33,9 +33,9 @@ def small_model(dtype: torch.dtype = torch.float32, **changes: object) -> tuple[
     return model, tokenizer
 
 
-def small_pipeline(dtype: torch.dtype = torch.float32, precision: str = "float", **changes: object) -> Pipeline:
+def small_pipeline(dtype: torch.dtype = torch.float32, precision: str = "float", **changes: object) -> Translator:
     model, tokenizer = small_model(dtype, **changes)
-    return Pipeline(model, tokenizer, tokenizer, precision=precision)  # type: ignore[arg-type]
+    return Translator(model, tokenizer, tokenizer, precision=precision)  # type: ignore[arg-type]
 
 
 def save_small_model(path: Path) -> Path:

@@ -74,7 +74,7 @@ def test_its_modules_are_named_and_it_is_loaded_with_build_alone(saved: Path) ->
     pipeline = regard.load(saved, build=build)
     assert pipeline.backend == f"generic decoder (encoder.layers.0.feed_forward is a {NAME})"
     assert pipeline.precision == "float"
-    plain = regard.Pipeline(*small_model(), small_model()[1], precision="float")
+    plain = regard.Translator(*small_model(), small_model()[1], precision="float")
     assert pipeline.translate(SENTENCES[:9], to="de") != plain.translate(SENTENCES[:9], to="de")
     for text in SENTENCES[:9]:
         made = pipeline.translate(text, to="de", beam=4)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import regard
-from regard.tasks.translation import CrossAttention
+from regard.inference.results import CrossAttention
 from tests.unit.models import save_small_model, small_pipeline
 
 HOSTILE = "<script>alert('x')</script> & <b>"
@@ -70,9 +70,9 @@ def test_a_long_heat_map_says_what_it_leaves_out() -> None:
 def test_a_pipeline_says_which_model_it_is(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = save_small_model(tmp_path_factory.mktemp("models") / "<script>")
     pipeline = regard.load(path, precision="float")
-    assert repr(pipeline) == "Pipeline(<script>, de and en, 2+2 layers, 0.1 M parameters, float)"
+    assert repr(pipeline) == "Translator(<script>, de and en, 2+2 layers, 0.1 M parameters, float)"
     elements = Elements(pipeline._repr_html_())
     assert "script" not in elements.tags
     assert "<script>" in elements.text
     assert "de and en" in elements.text
-    assert repr(small_pipeline()).startswith("Pipeline(de and en, ")
+    assert repr(small_pipeline()).startswith("Translator(de and en, ")

@@ -13,6 +13,7 @@ from regard.cli.doctor import doctor
 from regard.cli.evaluate import evaluate
 from regard.cli.explain import explain
 from regard.cli.export import export
+from regard.cli.generate import generate
 from regard.cli.plot import plot
 from regard.cli.reproduce import reproduce
 from regard.cli.score import score
@@ -29,6 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(translate)
+app.command()(generate)
 app.command()(train)
 app.command()(evaluate)
 app.command()(score)

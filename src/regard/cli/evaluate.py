@@ -15,7 +15,7 @@ from regard.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from regard.data.evaluation_set import Direction
-    from regard.pipelines import Pipeline
+    from regard.tasks.translation import Translator
 
 _file_option = partial(typer.Option, rich_help_panel="On a test set or on files")
 
@@ -59,7 +59,7 @@ def evaluate(
             raise InputError("--model takes a test set or files; it goes without a run and without a metric")
         if (files.source is None) != (files.reference is None):
             raise InputError("--source and --reference go together; without both, the model's own test set is used")
-        _evaluate_model(runtime.load(model), model, files, search)
+        _evaluate_model(runtime.load(model, "translation"), model, files, search)
         return
     if directory is None or files != EvaluationSet():
         raise InputError("give the directory of a run, or --model with or without --source and --reference")
@@ -82,7 +82,7 @@ def _evaluate_run(directory: Path, run: Path, metric: Metric | None, beam: int |
         typer.echo(f"signature {result.score.signature}")
 
 
-def _evaluate_model(pipeline: "Pipeline", model: str, files: EvaluationSet, search: dict[str, Any]) -> None:
+def _evaluate_model(pipeline: "Translator", model: str, files: EvaluationSet, search: dict[str, Any]) -> None:
     from regard import models
     from regard.data.evaluation_set import read_test_set
 
@@ -112,7 +112,7 @@ def _read_files(source: Path, reference: Path, to: str | None) -> "Direction":
     return Direction(None, to, list(zip(read_lines(source), read_lines(reference), strict=True)))
 
 
-def _evaluate_direction(pipeline: "Pipeline", direction: "Direction", search: dict[str, Any], bootstrap: int) -> None:
+def _evaluate_direction(pipeline: "Translator", direction: "Direction", search: dict[str, Any], bootstrap: int) -> None:
     from regard.cli.progress import progress
     from regard.tasks import score
 

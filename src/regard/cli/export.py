@@ -52,7 +52,7 @@ def export(
         pairs = list(islice(TabSeparated(path=check).pairs(), _SENTENCES))
         if not pairs:
             raise DataError(f"{check} is empty; the export is checked on its sentences")
-    pipeline = load(model, precision="float")
+    pipeline = load(model, task="translation", precision="float")
     if check is not None:
         pipeline.check(language, {})
     typer.echo(f"writing it for {to.value}, and checking it: this takes a minute or two", err=True)

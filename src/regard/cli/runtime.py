@@ -1,15 +1,13 @@
 """How a model runs: the options of the verbs that load one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from regard.errors import InputError
-
-if TYPE_CHECKING:
-    from regard.pipelines import Pipeline
 
 _runtime_option = partial(typer.Option, rich_help_panel="Runtime")
 
@@ -22,13 +20,13 @@ class Runtime:
     precision: Annotated[str, _runtime_option(help="auto, float or int8.")] = "auto"
     device: Annotated[str, _runtime_option(help="cpu, cuda, mps, or auto: a GPU if there is one.")] = "auto"
 
-    def load(self, model: str) -> "Pipeline":
-        """Load a model directory, or a model of the package by its name."""
+    def load(self, model: str, task: str | Sequence[str]) -> Any:
+        """Load a model directory, or a model of the package by its name, for a task or for one of several."""
         precision = self._checked_precision()
         from regard.pipelines import load
 
         self.set_threads()
-        return load(model, precision=precision, device=self.device)
+        return load(model, task=task, precision=precision, device=self.device)
 
     def set_threads(self) -> None:
         """Have torch use this many threads."""

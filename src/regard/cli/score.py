@@ -23,7 +23,7 @@ def score(
     from regard.errors import DataError
     from regard.pipelines import load
 
-    pipeline = load(model, precision="float")
+    pipeline = load(model, task="translation", precision="float")
     pipeline.check(to, {})
     lines = enumerate(input_lines() if source is None else read_lines(source), 1)
     while chunk := list(islice(lines, _CHUNK)):

@@ -29,7 +29,7 @@ def shortlist(
     from regard.decoding.shortlist import SHORTLIST, Shortlist
     from regard.pipelines import load
 
-    pipeline = load(model, precision="float")
+    pipeline = load(model, task="translation", precision="float")
     tag = pipeline.tag(to)
     encoded = (
         (pipeline.encoded(one, to), pipeline.target.encode(other))

@@ -41,8 +41,7 @@ class SearchSettings(Config):
         "num_beam_groups": "groups",
         "diversity_penalty": "diversity",
         "min_new_tokens": "min_length",
-        "max_length": "the longest translation follows from the source, and min_length sets the shortest",
-        "max_new_tokens": "the longest translation follows from the source, and min_length sets the shortest",
+        "max_new_tokens": "max_length",
     }
 
     beam: Size = 5
@@ -65,6 +64,8 @@ class SearchSettings(Config):
     """Length in tokens of n-grams that may not repeat; 0 allows all."""
     min_length: Count = 0
     """Minimum number of tokens."""
+    max_length: Count = 0
+    """Maximum number of tokens; 0 derives it from the length of the source."""
 
     sample: Annotated[bool, Field(strict=True)] = False
     """Sample tokens from the model's distribution; no beam search."""
@@ -97,6 +98,8 @@ class SearchSettings(Config):
             raise InputError(f"groups is {self.groups}; draws at random (sample) are not divided into groups")
         if not self.sample and self.beam % self.groups:
             raise InputError(f"a beam of {self.beam} cannot be divided into {self.groups} groups of the same size")
+        if 0 < self.max_length < self.min_length:
+            raise InputError(f"min_length is {self.min_length}, more than the max_length of {self.max_length}")
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,7 @@ def read_settings(path: Path) -> SearchSettings:
     except ConfigError as error:
         raise ModelError(f"{path}: {error}") from None
     # Who translates may ask for more; a model that came from elsewhere may not.
-    for name, most in (("beam", MOST_ROWS), ("n_best", MOST_ROWS), ("min_length", 50)):
+    for name, most in (("beam", MOST_ROWS), ("n_best", MOST_ROWS), ("min_length", 50), ("max_length", 1000)):
         if getattr(settings, name) > most:
             raise ModelError(f"{path}: {name} is {getattr(settings, name)}; a model may set {most} at most")
     return settings

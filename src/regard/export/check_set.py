@@ -9,7 +9,7 @@ import torch
 from regard.data.evaluation_set import has_test_set, read_test_set
 from regard.errors import InputError
 from regard.export.sentences import SENTENCES
-from regard.pipelines import Pipeline
+from regard.tasks.translation import Translator
 
 LARGEST = 1000  # sequences
 _SYNTHETIC = 64  # sequences, of each language
@@ -29,7 +29,7 @@ class CheckSet:
 
 
 def check_set(
-    pipeline: Pipeline,
+    pipeline: Translator,
     pairs: Sequence[tuple[str, str]] | None = None,
     *,
     language: str | None = None,
@@ -53,7 +53,7 @@ def check_set(
     return _synthetic(pipeline, [language] if language else pipeline.languages or [None])
 
 
-def built_in(pipeline: Pipeline, language: str | None) -> list[tuple[str, str, str | None]]:
+def built_in(pipeline: Translator, language: str | None) -> list[tuple[str, str, str | None]]:
     """Return sources, targets and languages of the built-in sentences that a model can be expected to read."""
     known = [name for name in pipeline.languages if name in SENTENCES[0]]
     return [
@@ -65,7 +65,7 @@ def built_in(pipeline: Pipeline, language: str | None) -> list[tuple[str, str, s
     ]
 
 
-def _encoded(pipeline: Pipeline, texts: Sequence[tuple[str, str, str | None]], origin: str) -> CheckSet:
+def _encoded(pipeline: Translator, texts: Sequence[tuple[str, str, str | None]], origin: str) -> CheckSet:
     config = pipeline.model.config
     longest = config.max_positions if config.positions == "learned" else _READABLE
     examples = [
@@ -79,7 +79,7 @@ def _encoded(pipeline: Pipeline, texts: Sequence[tuple[str, str, str | None]], o
     return CheckSet([one[0] for one in kept], [one[1] for one in kept], [one[2] for one in kept], origin)
 
 
-def _synthetic(pipeline: Pipeline, languages: Sequence[str | None]) -> CheckSet:
+def _synthetic(pipeline: Translator, languages: Sequence[str | None]) -> CheckSet:
     """Return random sources, and what the model itself makes of them."""
     config = pipeline.model.config
     longest = min(_LONGEST, config.max_positions - 3) if config.positions == "learned" else _LONGEST

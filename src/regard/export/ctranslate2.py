@@ -16,13 +16,13 @@ from regard.layers.embeddings import Embedding
 from regard.layers.feed_forward import FeedForward
 from regard.model import TransformerConfig
 from regard.ops.feed_forward import is_gated
-from regard.pipelines import Pipeline
+from regard.tasks.translation import Translator
 
 _BATCH = 32
 _STEPS = 64
 
 
-def write_ctranslate2(pipeline: Pipeline, path: Path, quantized: bool) -> None:
+def write_ctranslate2(pipeline: Translator, path: Path, quantized: bool) -> None:
     """Write a model directory of CTranslate2's."""
     config, model = pipeline.model.config, pipeline.model
     _check(config)

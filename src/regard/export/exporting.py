@@ -13,17 +13,20 @@ from regard.export.readme import Exported, readme
 from regard.export.verification import OtherRuntime, Verification, verify
 from regard.files import new_directory
 from regard.model import TransformerConfig
-from regard.pipelines import Pipeline
+from regard.tasks.translation import Translator
 
 Runtime = Literal["ctranslate2", "onnx"]
 Quantization = Literal["int8"]
 
-_WRITERS: dict[Runtime, Callable[[Pipeline, Path, bool], None]] = {"ctranslate2": write_ctranslate2, "onnx": write_onnx}
+_WRITERS: dict[Runtime, Callable[[Translator, Path, bool], None]] = {
+    "ctranslate2": write_ctranslate2,
+    "onnx": write_onnx,
+}
 _READERS: dict[Runtime, Callable[[Path, TransformerConfig], OtherRuntime]] = {"ctranslate2": CTranslate2, "onnx": Onnx}
 
 
 def export(
-    pipeline: Pipeline,
+    pipeline: Translator,
     output: Path,
     *,
     to: Runtime,

@@ -20,7 +20,7 @@ from regard.export.position_table import position_table
 from regard.layers.attention import MultiHeadAttention
 from regard.layers.embeddings import Embedding
 from regard.model import Transformer, TransformerConfig
-from regard.pipelines import Pipeline
+from regard.tasks.translation import Translator
 
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 _BATCH = 32
@@ -153,7 +153,7 @@ def _padding(source_BS: Tensor, pad_id: int, dtype: torch.dtype) -> Tensor:
     return torch.where(source_BS == pad_id, float("-inf"), 0.0).to(dtype)[:, None, None, :]
 
 
-def write_onnx(pipeline: Pipeline, path: Path, quantized: bool) -> None:
+def write_onnx(pipeline: Translator, path: Path, quantized: bool) -> None:
     """Write both graphs."""
     _library()
     config = pipeline.model.config

@@ -5,7 +5,7 @@ from typing import Literal
 
 from regard.export.check_set import CheckSet, built_in
 from regard.export.verification import Verification
-from regard.pipelines import Pipeline
+from regard.tasks.translation import Translator
 
 _CTRANSLATE2 = """\
 A source is the tokens of a text{tag_in_words} and `{end}` at the end.
@@ -87,7 +87,7 @@ class Exported:
     found: Verification
 
 
-def readme(pipeline: Pipeline, exported: Exported) -> str:
+def readme(pipeline: Translator, exported: Exported) -> str:
     """Return the page."""
     weights = "8-bit integers" if exported.quantized else "32-bit floats"
     how = {"ctranslate2": _CTRANSLATE2, "onnx": _ONNX}[exported.runtime].format(**_values(pipeline, exported))
@@ -97,7 +97,7 @@ def readme(pipeline: Pipeline, exported: Exported) -> str:
     )
 
 
-def _values(pipeline: Pipeline, exported: Exported) -> dict[str, object]:
+def _values(pipeline: Translator, exported: Exported) -> dict[str, object]:
     config = pipeline.model.config
     first = exported.checked.sources[0]
     tagged = bool(pipeline.languages)
@@ -133,7 +133,7 @@ def _values(pipeline: Pipeline, exported: Exported) -> dict[str, object]:
     )
 
 
-def _widths(pipeline: Pipeline) -> tuple[int, int]:
+def _widths(pipeline: Translator) -> tuple[int, int]:
     config = pipeline.model.config
     width = config.d_model // config.num_heads
     return config.d_k or width, config.d_v or width

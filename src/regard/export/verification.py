@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from regard.export.check_set import CheckSet
-from regard.pipelines import Pipeline
 from regard.tasks import score
+from regard.tasks.translation import Translator
 
 _LOG_PROBABILITY = 1e-4
 _SAME = 0.999
@@ -68,7 +68,7 @@ class Verification:
         )
 
 
-def verify(other: OtherRuntime, pipeline: Pipeline, checked: CheckSet, *, quantized: bool) -> Verification:
+def verify(other: OtherRuntime, pipeline: Translator, checked: CheckSet, *, quantized: bool) -> Verification:
     """Compare greedy outputs, and the log-probabilities of the targets' tokens."""
     sources = checked.sources
     here = [hypotheses[0].tokens for hypotheses in pipeline.decode(sources, beam=1)]

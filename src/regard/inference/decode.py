@@ -33,8 +33,8 @@ def decode(
     was_training = model.training
     model.eval()
     backend = choose_backend(model)
-    requests = [Request(limit=default_limit(backend, source)) for source in sources]
     settings = SearchSettings(beam=beam, length_penalty=length_penalty)
+    requests = [Request(limit=target_limit(backend, source, settings)) for source in sources]
     try:
         found = decode_requests(backend, sources, requests, settings, budget=budget)
     finally:
@@ -43,8 +43,15 @@ def decode(
 
 
 def default_limit(backend: Backend, source: Sequence[int]) -> int:
-    """Return how long a target may be, unless someone says otherwise."""
+    """Return how many tokens a target may have, unless someone says otherwise."""
     return min(2 * len(source) + 10, backend.longest)
+
+
+def target_limit(backend: Backend, source: Sequence[int], settings: SearchSettings, needed: int = 0) -> int:
+    """Return how many tokens a target may have: `max_length`, or what follows from the source and is needed."""
+    if settings.max_length:
+        return min(settings.max_length, backend.longest)
+    return min(max(default_limit(backend, source), needed + 10, settings.min_length + 10), backend.longest)
 
 
 def decode_requests(

@@ -48,7 +48,7 @@ def count_lines(path: Path) -> tuple[int, str]:
         count += 1
         digest.update(line.encode() + b"\n")
     if not count:
-        raise DataError(f"{path} is empty; there is nothing to translate")
+        raise DataError(f"{path} is empty; it has no lines to work on")
     return count, digest.hexdigest()
 
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from regard.data.tokenizer import SPACE
 from regard.errors import InputError
 from regard.files import replaced_file
+from regard.inference.results import CrossAttention
 from regard.pictures import new_figure, picture_path
-from regard.tasks.translation import CrossAttention
 
 _LONGEST = 200  # words
 _SHOWN = 0.3  # weights from here on are written into their fields

@@ -1,186 +1,167 @@
-"""What is asked of a translation, and what comes of it: pieces of a text, put together again."""
+"""Translation: texts of any length, sentence by sentence, into the language that is asked for."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
+from typing import Any, ClassVar, overload
 
-from torch import Tensor
-
-from regard.data import Tokenizer
 from regard.data.sentences import Piece
-from regard.decoding import Hypothesis
-from regard.errors import InputError
-from regard.notebook import heat_map_html, ranking_html
+from regard.decoding import Constraints, Hypothesis, Request, SearchSettings
+from regard.inference.pipeline import Pipeline
+from regard.inference.results import CrossAttention
+from regard.inference.texts import checked_texts, on_one_line
+from regard.tasks.translation_requests import RequestedWords, TextRequests
+from regard.tasks.translation_result import Part, put_together
+from regard.tasks.translation_result import Translation as Translation
 
-_BREAKS = dict.fromkeys(map(ord, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
-
-
-@dataclass(frozen=True, repr=False)
-class Translation:
-    """What a model made of a text. `str()` of it is the text."""
-
-    text: str
-    score: float
-    """log P / length^α of each sentence, their mean by length."""
-    tokens: list[str]
-    alternatives: tuple["Translation", ...] = ()
-    """The next best, where more than one was asked for."""
-    cut: bool = False
-    """Whether a sentence ends because it reached its limit, and not because the model ended it."""
-    alignment: list[tuple[int, int]] | None = None
-    """For each target token the source token that it attends to most, as (source, target), where asked for."""
-    source_tokens: list[str] | None = None
-    """What the source numbers of the alignment count."""
-    untranslated: tuple[str, ...] = ()
-    """Sentences that have words, and for which the model wrote nothing, or next to nothing."""
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __repr__(self) -> str:
-        count = len(self.alternatives)
-        alternatives = f", {count} alternative{'s' if count > 1 else ''}" if count else ""
-        return f"Translation({self.text!r}, score={self.score:.4f}{alternatives}{', cut' if self.cut else ''})"
-
-    def _repr_html_(self) -> str:
-        return ranking_html([(one.text, one.score) for one in (self, *self.alternatives)])
+_FEWEST_WITH_REQUIRED = 5  # hypotheses; fewer cannot both translate and wait for where a required word belongs
 
 
-@dataclass(frozen=True, repr=False)
-class CrossAttention:
-    """The cross-attention weights of a translation: of each target token, over the source tokens."""
+class Translator(Pipeline):
+    """A model with its tokenizers, ready to translate. `regard.load` makes one from a directory."""
 
-    source: list[str]
-    target: list[str]
-    """The last is the end of the sentence."""
-    weights_LHTS: Tensor
-    """Of each layer and head; they sum to 1 over the source."""
+    kind: ClassVar[str] = "translation"
+    verb: ClassVar[str] = "translate"
 
-    def mean_TS(self) -> Tensor:
-        """Return the mean of all heads of all layers."""
-        return self.weights_LHTS.mean((0, 1))
+    @cached_property
+    def _texts(self) -> TextRequests:
+        return TextRequests(self.source, self.target)
 
-    def __repr__(self) -> str:
-        L, H, T, S = self.weights_LHTS.shape
-        tokens = f"{_shortened(self.source)} → {_shortened(self.target)}"
-        return f"CrossAttention({L} layers, {H} heads, {T} target × {S} source tokens: {tokens})"
-
-    def _repr_html_(self) -> str:
-        return heat_map_html(self.source, self.target, self.mean_TS().tolist())
-
-
-def _shortened(tokens: list[str], shown: int = 4) -> str:
-    """Return the first tokens, in quotes that also escape line breaks."""
-    return repr(" ".join(tokens[:shown])) + (" …" if len(tokens) > shown else "")
-
-
-@dataclass(frozen=True)
-class RequestedWords:
-    """What is wanted of each translation beside its being good, in words."""
-
-    require: tuple[str, ...] = ()
-    """Words or phrases that must come."""
-    forbid: tuple[str, ...] = ()
-    """Words or phrases that must not."""
-    prefix: str = ""
-    """What it starts with."""
-
-    @classmethod
-    def checked(cls, require: Iterable[str], forbid: Iterable[str], prefix: str) -> "RequestedWords":
-        """Return what is requested; raise an `InputError` for what is no text."""
-        if not isinstance(prefix, str):
-            raise InputError(f"prefix is a {type(prefix).__name__}; a string was expected")
-        required, forbidden = checked_texts(require, "require"), checked_texts(forbid, "forbid")
-        return cls(tuple(required), tuple(forbidden), checked_texts(prefix, "prefix")[0])
+    def _traits(self) -> list[tuple[str, str]]:
+        return [("languages", " and ".join(self.languages))]
 
     @property
-    def something(self) -> bool:
-        """Whether something must come, which can be said of a whole text only."""
-        return bool(self.require or self.prefix)
+    def languages(self) -> list[str]:
+        """The languages that the model was trained to be told to write."""
+        return self._texts.languages
 
+    def tag(self, to: str | None) -> int | None:
+        """Return the token that asks for a language, if the model has any."""
+        return self._texts.tag(to)
 
-@dataclass(frozen=True)
-class Part:
-    """A piece of a text, translated."""
+    def encoded(self, text: str, to: str | None = None) -> list[int]:
+        """Return the source tokens of a text: its language's tag, the text, its end."""
+        return self._with_tags(self._texts.tokens(text), self.tag(to))
 
-    text: str
-    hypothesis: Hypothesis
-    source: list[int]
-    attention_TS: Tensor | None = None
-    copied: bool = False
-    """Whether there was nothing to translate in it."""
+    def check(self, to: str | None, changes: dict[str, Any]) -> None:
+        """Raise an `InputError` or a `ConfigError` where a language or settings cannot be had, before any work."""
+        self.tag(to)
+        self.with_changes(changes)
 
+    @overload
+    def translate(self, texts: str, **options: Any) -> Translation: ...
+    @overload
+    def translate(self, texts: Sequence[str], **options: Any) -> list[Translation]: ...
+    def translate(
+        self,
+        texts: str | Sequence[str],
+        *,
+        to: str | None = None,
+        require: Sequence[str] = (),
+        forbid: Sequence[str] = (),
+        prefix: str = "",
+        align: bool = False,
+        **changes: Any,
+    ) -> Translation | list[Translation]:
+        """Translate a text, or several at once.
 
-def _loses_words(piece: str, translation: str, source: Tokenizer, target: Tokenizer) -> bool:
-    """Whether words went in, and none, or hardly any, came out beside what is copied character by character."""
-    written = _known_letters(translation, target)
-    return written == 0 or 6 * written < _known_letters(piece, source)
+        >>> import regard
+        >>> model = regard.load("de-en")
+        >>> model.translate("Ich habe Hunger.", to="en", beam=5).text
+        "I'm hungry."
 
+        `to` is the language, for a model that knows several. The fields of `SearchSettings` change how it searches:
+        `beam`, `n_best`, `length_penalty` and so on. Words to `require` come in each translation, words to `forbid`
+        do not, and `prefix` is what it starts with. Texts of several sentences are translated sentence by sentence;
+        what has no words in it stays as it is.
+        """
+        self._refresh()
+        lines = checked_texts(texts, "texts")
+        requested = RequestedWords.checked(require, forbid, prefix)
+        settings = self.with_changes(changes)
+        if requested.require:
+            settings = settings.with_beam_of(_FEWEST_WITH_REQUIRED)
+        constraints = self._texts.constraints(requested)
+        cut: list[list[Piece]] = []
+        done: list[list[list[Part]]] = []
+        places: list[tuple[int, int]] = []
+        sources: list[list[int]] = []
+        for line, text in enumerate(lines):
+            cut.append(self._pieces(text, whole=requested.something))
+            done.append([[] for _ in cut[line]])
+            for at, (piece, _) in enumerate(cut[line]):
+                source = self.encoded(piece, to)
+                copied = None if requested.something or not piece else self._texts.copied(piece, source, constraints)
+                if copied is not None:
+                    done[line][at] = [copied]
+                elif piece:
+                    places.append((line, at))
+                    sources.append(source)
+        found = self._found(
+            sources, settings, lambda source: self._requested_of(source, requested, constraints, settings)
+        )
+        for (line, at), source, hypotheses in zip(places, sources, found, strict=True):
+            parts = [self._part(source, hypothesis, align) for hypothesis in hypotheses]
+            done[line][at] = [part for part in parts if part.text.strip()] or parts
+        made = [put_together(pieces, parts, self.source, self.target) for pieces, parts in zip(cut, done, strict=True)]
+        return made[0] if isinstance(texts, str) else made
 
-def _known_letters(text: str, tokenizer: Tokenizer) -> int:
-    """Return how many letters and digits of a text are not spelled in bytes."""
-    return sum(map(str.isalnum if tokenizer.kind == "words" else tokenizer.letters.__contains__, text))
+    def stream(self, text: str, *, to: str | None = None, **changes: Any) -> Iterator[str]:
+        """Return a translation piece by piece, each as soon as nothing can change it any more."""
+        self._refresh()
+        settings = self.with_changes(changes)
+        (line,) = checked_texts([text], "texts")
+        for piece, space in self._pieces(line, whole=False):
+            if piece:
+                source = self.encoded(piece, to)
+                copied = self._texts.copied(piece, source, None)
+                request = self._requested_of(source, RequestedWords(), None, settings)
+                parts = self._streamed(source, request, settings) if copied is None else [copied.text]
+                yield from map(on_one_line, parts)
+            yield on_one_line(space)
 
+    def _pieces(self, text: str, *, whole: bool) -> list[Piece]:
+        return self._texts.pieces(text, self._backend.longest, whole=whole)
 
-def on_one_line(text: str) -> str:
-    """Replace line breaks by spaces: a text of one line becomes one line."""
-    return text.translate(_BREAKS)
+    def _requested_of(
+        self,
+        source: Sequence[int],
+        requested: RequestedWords,
+        constraints: Constraints | None,
+        settings: SearchSettings,
+    ) -> Request:
+        return self._texts.request(source, requested, constraints, partial(self.limit, source, settings))
 
+    def _part(self, source: list[int], hypothesis: Hypothesis, align: bool) -> Part:
+        text = on_one_line(self.target.decode(hypothesis.tokens))
+        attention = self._attention(source, hypothesis.tokens).mean_TS()[:-1] if align else None
+        return Part(text, hypothesis, source, attention)
 
-def put_together(pieces: list[Piece], parts: list[list[Part]], source: Tokenizer, target: Tokenizer) -> Translation:
-    """Make a text of its pieces, each with its translations, best first, and the spaces between them."""
-    count = max((len(found) for found in parts), default=0)
-    best, *others = [_ranked(pieces, parts, rank, source, target) for rank in range(max(count, 1))]
-    return replace(best, alternatives=tuple(sorted(others, key=lambda one: -one.score)))
+    @overload
+    def score(  # type: ignore[overload-overlap]
+        self, sources: str, targets: str, *, to: str | None = None
+    ) -> Hypothesis: ...
+    @overload
+    def score(self, sources: Sequence[str], targets: Sequence[str], *, to: str | None = None) -> list[Hypothesis]: ...
+    def score(
+        self, sources: str | Sequence[str], targets: str | Sequence[str], *, to: str | None = None
+    ) -> Hypothesis | list[Hypothesis]:
+        """Return what the model thinks of a translation, or of several: tokens, log-probabilities and scores.
 
+        >>> import regard
+        >>> model = regard.load("de-en")
+        >>> good, bad = model.score(["Ich habe Hunger."] * 2, ["I'm hungry.", "I'm a door."], to="en")
+        >>> good.score > bad.score
+        True
+        """
+        return self._scored(sources, targets, partial(self.encoded, to=to))
 
-def _ranked(
-    pieces: list[Piece], parts: list[list[Part]], rank: int, source: Tokenizer, target: Tokenizer
-) -> Translation:
-    """Join the translations of this rank; a piece that has not so many gives its last."""
-    text, score, length, cut = "", 0.0, 0, False
-    tokens: list[str] = []
-    source_tokens: list[str] = []
-    alignment: list[tuple[int, int]] | None = None
-    untranslated: list[str] = []
-    for (piece, space), found in zip(pieces, parts, strict=True):
-        if found:
-            part = found[min(rank, len(found) - 1)]
-            weight = len(part.hypothesis.tokens) + 1
-            score, length = score + part.hypothesis.score * weight, length + weight
-            if part.attention_TS is not None:
-                looked = part.attention_TS.argmax(1).tolist() if part.attention_TS.numel() else []
-                moved = [(len(source_tokens) + at, len(tokens) + place) for place, at in enumerate(looked)]
-                alignment = (alignment or []) + moved
-            text += part.text
-            if not part.copied and _loses_words(piece, part.text, source, target):
-                untranslated.append(piece)
-            tokens += map(target.token, part.hypothesis.tokens)
-            source_tokens += map(source.token, part.source)
-            cut = cut or part.hypothesis.cut
-        text += on_one_line(space)
-    return Translation(
-        text,
-        score / max(length, 1),
-        tokens,
-        cut=cut,
-        alignment=alignment,
-        source_tokens=None if alignment is None else source_tokens,
-        untranslated=tuple(untranslated),
-    )
+    def attention(self, source: str, target: str, *, to: str | None = None) -> CrossAttention:
+        """Return what each token of a translation attends to.
 
-
-def checked_texts(texts: str | Iterable[str], name: str) -> list[str]:
-    """Return texts as a list; raise an `InputError` for what is none."""
-    if isinstance(texts, str):
-        texts = [texts]
-    elif isinstance(texts, bytes) or not isinstance(texts, Iterable):
-        raise InputError(f"{name} is a {type(texts).__name__}; a string, or a list of strings, was expected")
-    lines = list(texts)
-    for number, text in enumerate(lines):
-        if not isinstance(text, str):
-            raise InputError(f"{name}[{number}] is a {type(text).__name__}; a string was expected")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(f"a text has half a character (a lone surrogate) at {error.start}") from None
-    return lines
+        >>> import regard
+        >>> model = regard.load("de-en")
+        >>> record = model.attention("Ich habe Hunger.", "I'm hungry.", to="en")
+        >>> record.source[0], record.target[-1]
+        ('<2en>', '</s>')
+        """
+        return self._weights(source, target, partial(self.encoded, to=to))

@@ -14,7 +14,7 @@ from regard.decoding import SearchSettings
 from regard.errors import InputError
 from tests.unit.models import SENTENCES, save_small_model
 
-VERBS = ("translate", "evaluate")
+VERBS = ("translate", "evaluate", "generate")
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_the_help_fits_80_columns(verb: str) -> None:
     ],
 )
 def test_a_value_out_of_range_names_the_option(verb: str, option: str, value: str, says: str) -> None:
-    assert says in refusal(verb, "--model", "de-en", "--to", "en", option, value)
+    assert says in refusal(verb, "--model", "de-en", option, value)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -125,7 +125,7 @@ def test_an_unknown_option_suggests_the_nearest(verb: str, unknown: str, nearest
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_options_that_do_not_go_together_are_refused(verb: str) -> None:
-    common = (verb, "--model", "de-en", "--to", "en")
+    common = (verb, "--model", "de-en")
     assert refusal(*common, "--seed", "3") == "--seed needs --sample"
     assert refusal(*common, "--seed", "3", "--no-sample") == "--seed needs --sample"
     assert refusal(*common, "--diversity", "1") == "--diversity needs --groups"

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.cli import main, translate
+from regard.cli import main, text_jobs
 from regard.data import Tokenizer
-from regard.pipelines import Pipeline
+from regard.tasks.translation import Translator
 from tests.unit.models import SENTENCES, save_small_model
 
-EMPTY = str(Path(translate.__file__).parents[1] / "py.typed")
+EMPTY = str(Path(text_jobs.__file__).parents[1] / "py.typed")
 Capture = pytest.CaptureFixture[bytes]
 
 
@@ -104,13 +104,13 @@ def lines(tmp_path: Path) -> Path:
 def test_a_job_that_is_stopped_goes_on_and_shards_are_the_whole(
     regard: Shell, model: Path, lines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(translate, "_CHUNK", 8)
+    monkeypatch.setattr(text_jobs, "CHUNK", 8)
     common = ("translate", "--model", model, "--to", "de", "--beam", "2", "--input", lines)
     whole, _ = regard(*common)
     assert whole.count("\n") == 40
     out = lines.with_name("out.txt")
     with monkeypatch.context() as patch:
-        patch.setattr(Pipeline, "translate", _only(3, Pipeline.translate))
+        patch.setattr(Translator, "translate", _only(3, Translator.translate))
         _, err = regard(*common, "--output", out, code=1)
     assert "the power is gone" in err
     assert not out.exists()
@@ -139,9 +139,9 @@ def test_any_number_of_threads_gives_the_same(regard: Shell, model: Path, tmp_pa
         torch.set_num_threads(before)
 
 
-def test_what_is_cut_is_said(regard: Shell, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pipeline, "limit", lambda self, source: 2)
-    out, err = regard("translate", "--model", model, "--to", "de", "42", "Tom sees the house.")
+def test_what_is_cut_is_said(regard: Shell, model: Path) -> None:
+    common = ("translate", "--model", model, "--to", "de", "--max-length", "2")
+    out, err = regard(*common, "42", "Tom sees the house.")
     assert out.count("\n") == 2
     assert err == "regard: line 2: the translation had no more room and is not at its end\n"
 
@@ -164,6 +164,7 @@ def test_words_that_are_lost_are_said_and_written(regard: Shell, model: Path, mo
         (["Tom.", "--to", "de", "--n-best", "2"], 2, "needs --format tsv or jsonl"),
         (["Tom.", "--to", "de", "--align"], 2, "--align needs --format jsonl"),
         (["Tom.", "--to", "de", "--stream", "--prefix", "a"], 2, "--stream shows plain text"),
+        (["Tom.", "--to", "de", "--stream", "--format", "tsv"], 2, "--stream shows plain text"),
         (["Tom.", "--to", "de", "--precision", "int4"], 2, "auto, float or int8"),
         (["Tom.", "--to", "de", "--output", "x"], 2, "give --input"),
         (["--to", "de", "--input", "missing.txt"], 3, "missing.txt is missing"),
@@ -179,6 +180,7 @@ def test_words_that_are_lost_are_said_and_written(regard: Shell, model: Path, mo
         (["Tom.", "--to", "de", "--constraint", "\udcff"], 2, "half a character"),
         (["--to", "de", "--input", __file__, "--shard", "3/2"], 2, "'3/2' is not of the form i/n"),
         (["Tom.", "--to", "de", "--model", "nowhere"], 4, "nowhere is no directory"),
+        (["Tom.", "--to", "de", "--min-length", "5", "--max-length", "4"], 2, "more than the max_length of 4"),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -204,6 +206,14 @@ def test_a_model_of_another_version(regard: Shell, model: Path, tmp_path: Path) 
     (other / "config.json").write_text(json.dumps({**content, "format": 2}))
     _, err = regard("translate", "--model", other, "--to", "de", "Tom.", code=4)
     assert "is of format 2; this version of regard reads format 1" in err
+
+
+@pytest.mark.parametrize("verb", [["translate", "Tom."], ["score"], ["evaluate"]])
+def test_a_model_of_another_task_is_refused(regard: Shell, tmp_path: Path, verb: list[str]) -> None:
+    other = save_small_model(tmp_path / "other")
+    (other / "task.json").write_text('{"tasks": [{"kind": "text2text"}]}')
+    _, err = regard(*verb, "--model", other, code=4)
+    assert err == f"regard: {other} is for text2text (regard generate), not translation\n"
 
 
 def test_score_and_evaluate(regard: Shell, model: Path, tmp_path: Path) -> None:
@@ -258,12 +268,12 @@ def test_what_is_left_of_another_job_is_not_taken_for_this_ones(
     regard: Shell, model: Path, lines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A state beside a file that is shorter than it says must not become a hole in the output."""
-    monkeypatch.setattr(translate, "_CHUNK", 8)
+    monkeypatch.setattr(text_jobs, "CHUNK", 8)
     common = ("translate", "--model", model, "--to", "de", "--beam", "1", "--input", lines)
     whole, _ = regard(*common)
     out = lines.with_name("out.txt")
     with monkeypatch.context() as patch:
-        patch.setattr(Pipeline, "translate", _only(1, Pipeline.translate))
+        patch.setattr(Translator, "translate", _only(1, Translator.translate))
         regard(*common, "--output", out, code=1)
     lines.with_name("out.txt.partial").write_bytes(b"")
     regard(*common, "--output", out)

@@ -15,7 +15,7 @@ from regard.acceleration.shortlist_projection import ShortlistProjection
 from regard.data.lexicon import Lexicon
 from regard.decoding.shortlist import Shortlist
 from regard.errors import InputError, ModelError
-from regard.pipelines import Pipeline
+from regard.tasks.translation import Translator
 from tests.unit.models import SENTENCES, small_model
 
 
@@ -48,11 +48,11 @@ def test_logits_are_those_of_all_words_where_they_are_listed(
     assert torch.allclose(listed(x_RD[2 * N :], slice(2, 3)), found_BNW[2], atol=1e-5)
 
 
-def with_shortlist(words: list[int], precision: str = "float") -> Pipeline:
+def with_shortlist(words: list[int], precision: str = "float") -> Translator:
     """A model that may write these words, whatever it reads."""
     model, tokenizer = small_model()
     lexicon = Lexicon(np.full((tokenizer.vocab_size, 1), -1), np.array(words))
-    return Pipeline(model, tokenizer, tokenizer, precision=precision, shortlist=Shortlist({None: lexicon}))  # type: ignore[arg-type]
+    return Translator(model, tokenizer, tokenizer, precision=precision, shortlist=Shortlist({None: lexicon}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("precision", ["float", "int8"])
@@ -123,7 +123,7 @@ def test_a_pipe_and_a_sparse_file_are_no_shortlists(tmp_path: Path) -> None:
 
 def test_a_model_without_one_says_so() -> None:
     model, tokenizer = small_model()
-    pipeline = Pipeline(model, tokenizer, tokenizer)
+    pipeline = Translator(model, tokenizer, tokenizer)
     with pytest.raises(InputError, match="no shortlist; `regard shortlist` makes one"):
         pipeline.translate("it", to="de", shortlist=True)
     with pytest.raises(InputError, match="no shortlist"):

@@ -7,15 +7,15 @@ import pytest
 from regard import InputError, Transformer, TransformerConfig
 from regard.data import Tokenizer
 from regard.export.check_set import check_set
-from regard.pipelines import Pipeline
+from regard.tasks.translation import Translator
 from tests.unit.models import SENTENCES, small_pipeline
 
 
-def untagged_pipeline(**changes: object) -> Pipeline:
+def untagged_pipeline(**changes: object) -> Translator:
     tokenizer = Tokenizer.train(SENTENCES, vocab_size=400)
     fields = dict(vocab_size=tokenizer.vocab_size, d_model=32, num_heads=4, encoder_layers=1, decoder_layers=1)
     model = Transformer(TransformerConfig(**{**fields, "bos_id": 1, "eos_id": 2, **changes}))
-    return Pipeline(model, tokenizer, tokenizer, precision="float")
+    return Translator(model, tokenizer, tokenizer, precision="float")
 
 
 def test_german_and_english_come_with_the_package() -> None:

@@ -1,10 +1,10 @@
 """From texts to what is searched for: sentences in a model's token numbers, and what is requested of each."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
-from regard.acceleration.backend import Backend
 from regard.data import Tokenizer
 from regard.data.sentences import (
     Piece,
@@ -15,25 +15,53 @@ from regard.data.sentences import (
     split_sentences,
     with_plain_spaces,
 )
-from regard.decoding import Constraints, Hypothesis, Request, SearchSettings
+from regard.decoding import Constraints, Hypothesis, Request
 from regard.decoding.constraints import State
 from regard.decoding.phrases import UNREACHABLE
 from regard.errors import InputError
-from regard.inference.decode import default_limit
+from regard.inference.texts import checked_texts, on_one_line
 from regard.inference.word_constraints import PhraseBook
-from regard.tasks.translation import Part, RequestedWords, on_one_line
+from regard.tasks.translation_result import Part
 
 _LONGEST_PIECE = 120  # tokens; longer sentences are cut into pieces
 
 
-class TextRequests:
-    """Turns texts into the sources and requests of a search, for one model with its tokenizers."""
+@dataclass(frozen=True)
+class RequestedWords:
+    """What is wanted of each translation beside its being good, in words."""
 
-    def __init__(self, source: Tokenizer, target: Tokenizer, backend: Backend) -> None:
-        self._source, self._target, self._backend = source, target, backend
+    require: tuple[str, ...] = ()
+    """Words or phrases that must come."""
+    forbid: tuple[str, ...] = ()
+    """Words or phrases that must not."""
+    prefix: str = ""
+    """What it starts with."""
+
+    @classmethod
+    def checked(cls, require: Iterable[str], forbid: Iterable[str], prefix: str) -> "RequestedWords":
+        """Return what is requested; raise an `InputError` for what is no text."""
+        if not isinstance(prefix, str):
+            raise InputError(f"prefix is a {type(prefix).__name__}; a string was expected")
+        required, forbidden = checked_texts(require, "require"), checked_texts(forbid, "forbid")
+        return cls(tuple(required), tuple(forbidden), checked_texts(prefix, "prefix")[0])
+
+    @property
+    def something(self) -> bool:
+        """Whether something must come, which can be said of a whole text only."""
+        return bool(self.require or self.prefix)
+
+
+class TextRequests:
+    """Turns texts into the sources and requests of a search, for the tokenizers of a model."""
+
+    def __init__(self, source: Tokenizer, target: Tokenizer) -> None:
+        self._source, self._target = source, target
         self._phrases = PhraseBook(target)
-        # Whether a sentence fits is asked first, then for its tokens.
-        self._tokens = lru_cache(maxsize=64)(lambda text: source.encode(with_plain_spaces(text)))
+        self.tokens: Callable[[str], list[int]] = lru_cache(maxsize=64)(self._encoded)
+        """Return the tokens of a text; whether a sentence fits is asked first, then for its tokens."""
+
+    def _encoded(self, text: str) -> list[int]:
+        return self._source.encode(with_plain_spaces(text))
 
     @property
     def languages(self) -> list[str]:
@@ -50,11 +78,6 @@ class TextRequests:
             raise InputError(f"language {to!r} is not one that this model writes; {known}")
         return self._source.number(f"<2{to or languages[0]}>") if languages else None
 
-    def encoded(self, text: str, to: str | None) -> list[int]:
-        """Return the source tokens of a text: its language's tag, the text, its end."""
-        tag = self.tag(to)
-        return [*([] if tag is None else [tag]), *self._tokens(text), self._backend.end]
-
     def constraints(self, requested: RequestedWords) -> Constraints | None:
         """Return the constraints of requested words, the same for every sentence."""
         return self._phrases.constraints(requested.require, requested.forbid)
@@ -66,14 +89,14 @@ class TextRequests:
         written = Hypothesis(self._target.encode(piece), 0.0, 0.0, cut=False)
         return Part(on_one_line(piece), written, source, copied=True)
 
-    def pieces(self, text: str, whole: bool) -> list[Piece]:
+    def pieces(self, text: str, longest: int, *, whole: bool) -> list[Piece]:
         """Cut a text into sentences, and those into what the model takes; with requested words it stays whole."""
         # A table of positions has an end; the tag and the end of the source need a place in it too.
-        limit = min(_LONGEST_PIECE, self._backend.longest - 2)
+        limit = min(_LONGEST_PIECE, longest - 2)
         text = composed(text)
 
         def fits(piece: str) -> bool:
-            return len(piece) <= 20 * limit and len(self._tokens(piece)) <= limit
+            return len(piece) <= 20 * limit and len(self.tokens(piece)) <= limit
 
         if whole:
             bare = text.strip()
@@ -101,9 +124,9 @@ class TextRequests:
         source: Sequence[int],
         requested: RequestedWords,
         constraints: Constraints | None,
-        settings: SearchSettings,
+        limit: Callable[[int], int],
     ) -> Request:
-        """Return what is searched for, for a source."""
+        """Return what is searched for, for a source; `limit` is that of a target that needs so many tokens."""
         prefix = tuple(self._target.encode(with_plain_spaces(requested.prefix))) if requested.prefix else ()
         if any(number in self._target.special for number in prefix):
             raise InputError(f"{requested.prefix!r} has a word that the model does not know, and cannot write")
@@ -112,16 +135,21 @@ class TextRequests:
             runs = self._source.spelled_in_bytes(source)
             if runs:
                 both = self._phrases.constraints((), requested.forbid, runs)
-                if both is not None and both.distance(both.start) < UNREACHABLE:  # or what is forbidden is more
+                if both is not None and _fits(both, limit):  # or what is forbidden is more
                     constraints = both
         needed = len(prefix) + (0 if constraints is None else constraints.distance(constraints.start))
-        longest = max(default_limit(self._backend, source), needed + 10, settings.min_length + 10)
         return Request(
-            limit=min(longest, self._backend.longest) if needed < UNREACHABLE else default_limit(self._backend, source),
+            limit=limit(needed if needed < UNREACHABLE else 0),
             prefix=prefix,
             constraints=constraints,
             seed=zlib.crc32(repr(list(source)).encode()),
         )
+
+
+def _fits(constraints: Constraints, limit: Callable[[int], int]) -> bool:
+    """Whether what is required can come within the limit."""
+    needed = constraints.distance(constraints.start)
+    return needed < UNREACHABLE and needed <= limit(needed)
 
 
 def _allows(constraints: Constraints | None, tokens: Sequence[int]) -> bool:

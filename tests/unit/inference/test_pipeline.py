@@ -12,7 +12,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import parametrize
 
 import regard
-from regard import Pipeline, Transformer
+from regard import Pipeline, Transformer, Translator
 from regard.data.lexicon import Lexicon
 from regard.decoding.shortlist import Shortlist
 from regard.errors import InputError
@@ -140,7 +140,7 @@ def test_a_change_of_the_model_changes_what_is_translated(change: Callable[[Tran
     change(pipeline.model)
     model, tokenizer = small_model(torch.float64)
     change(model)
-    expected = Pipeline(model, tokenizer, tokenizer, precision="float")
+    expected = Translator(model, tokenizer, tokenizer, precision="float")
     assert pipeline.translate(TEXTS, to="de") == expected.translate(TEXTS, to="de") != before
     assert "".join(pipeline.stream(TEXTS[0], to="de")) == expected.translate(TEXTS[0], to="de").text
     source = pipeline.encoded(TEXTS[0], "de")
@@ -247,7 +247,7 @@ def test_both_decoders_translate_alike(dtype: torch.dtype, options: dict[str, ob
     model, tokenizer = small_model(dtype)
     size = tokenizer.vocab_size
     shortlist = Shortlist({None: Lexicon(np.full((size, 1), -1), np.arange(0, size, 2))})
-    pipeline = Pipeline(model, tokenizer, tokenizer, precision="float", shortlist=shortlist)
+    pipeline = Translator(model, tokenizer, tokenizer, precision="float", shortlist=shortlist)
     packed = pipeline.translate(TEXTS, to="de", **options)
     model.output.register_forward_hook(lambda *_: None)
     generic = pipeline.translate(TEXTS, to="de", **options)
@@ -255,3 +255,102 @@ def test_both_decoders_translate_alike(dtype: torch.dtype, options: dict[str, ob
     for one, other in zip(packed, generic, strict=True):
         assert one.score == pytest.approx(other.score, abs=1e-4 if dtype == torch.float32 else 1e-10)
         assert one.tokens == other.tokens
+
+
+def general(**changes: object) -> Pipeline:
+    """A pipeline of no task in particular."""
+    model, tokenizer = small_model(**changes)
+    return Pipeline(model, tokenizer, tokenizer, precision="float")
+
+
+class EncoderOnly(Pipeline):
+    kind = "marking"
+    shape = "encoder-only"
+
+
+def test_a_text_is_generated_whole_from_what_its_tokens_are() -> None:
+    pipeline = general()
+    text = "Tom sees it. Mary likes the house."
+    assert pipeline.encoded(text) == [*pipeline.source.encode(text), 2]
+    made = pipeline.generate(text, beam=3, n_best=2)
+    found = pipeline.decode([pipeline.encoded(text)], beam=3, n_best=2)[0]
+    assert made.tokens == [pipeline.target.token(number) for number in found[0].tokens]
+    assert [one.score for one in (made, *made.alternatives)] == [one.score for one in found]
+    assert pipeline.generate([text, text], beam=3, n_best=2) == [made, made]
+    assert "".join(pipeline.stream(text, beam=3)) == pipeline.generate(text, beam=3).text
+    assert repr(pipeline).startswith("Pipeline(2+2 layers")
+
+
+def test_a_blank_text_stays_as_it_is() -> None:
+    pipeline = general()
+    made = pipeline.generate(["", "Tom sees it.", " \t"], beam=2)
+    assert [made[0].text, made[2].text] == ["", " \t"]
+    assert made[1] == pipeline.generate("Tom sees it.", beam=2)
+    assert list(pipeline.stream(" ")) == [" "]
+
+
+def test_a_given_target_is_scored_and_attends_to_its_source() -> None:
+    pipeline = general()
+    one = pipeline.score("Tom sees it.", "Mary.")
+    (listed,) = pipeline.score(["Tom sees it."], ["Mary."])
+    assert one == listed
+    record = pipeline.attention("Tom sees it.", "Mary.")
+    assert record.source == [pipeline.source.token(number) for number in pipeline.encoded("Tom sees it.")]
+
+
+def test_a_tag_of_the_task_comes_before_each_source() -> None:
+    model, tokenizer = small_model()
+    pipeline = Pipeline(model, tokenizer, tokenizer, precision="float", task={"kind": "text2text", "tag": "<2de>"})
+    assert pipeline.encoded("Tom sees it.")[0] == tokenizer.number("<2de>")
+
+
+@pytest.mark.parametrize("backend", ["packed", "generic"])
+def test_the_maximum_length_takes_the_place_of_what_follows_from_the_source(backend: str) -> None:
+    pipeline = general()
+    if backend == "generic":
+        pipeline.model.output.register_forward_hook(lambda *_: None)
+    assert pipeline.backend.startswith(backend)
+    source = pipeline.encoded("Tom sees it.")
+    for length in (1, 3, 50):
+        (found,) = pipeline.decode([source], beam=2, max_length=length)[0]
+        assert len(found.tokens) <= length
+        assert found.cut == (len(found.tokens) == length)
+    assert pipeline.limit(source) == 2 * len(source) + 10
+    assert pipeline.limit(source, pipeline.with_changes({"max_length": 3}), needed=9) == 3
+    assert pipeline.limit(source, pipeline.with_changes({"min_length": 70})) == 80
+
+
+def test_positions_that_have_an_end_are_more_than_a_maximum_length() -> None:
+    pipeline = general(positions="learned", max_positions=24)
+    assert pipeline.limit([2], pipeline.with_changes({"max_length": 1000})) == 23
+
+
+def test_a_model_of_an_encoder_alone_has_no_decoding_backend() -> None:
+    model, tokenizer = small_model(decoder_layers=0)
+    pipeline = EncoderOnly(model, tokenizer, tokenizer)
+    assert pipeline.backend == "none: the model has no decoder"
+    assert pipeline.precision == "float"
+    assert pipeline.identity == EncoderOnly(model, tokenizer, tokenizer).identity
+    assert repr(pipeline).startswith("EncoderOnly(2+0 layers")
+    source = pipeline.encoded("Tom sees it.")
+    assert pipeline.model(torch.tensor([source])).size(1) == len(source)
+    calls: list[Callable[[], object]] = [
+        lambda: pipeline.generate("Tom sees it."),
+        lambda: list(pipeline.stream("Tom sees it.")),
+        lambda: pipeline.decode([[5, 2]]),
+        lambda: pipeline.limit([5, 2]),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match="the model is encoder-only; it has no decoder to write with"):
+            call()
+
+
+def test_a_model_of_another_shape_is_refused() -> None:
+    model, tokenizer = small_model(decoder_layers=0)
+    with pytest.raises(InputError, match="is encoder-only; a translation pipeline needs an encoder and a decoder"):
+        Translator(model, tokenizer, tokenizer)
+    with pytest.raises(InputError, match="precision int8 is for decoding, and the model has no decoder"):
+        EncoderOnly(model, tokenizer, tokenizer, precision="int8")
+    model, tokenizer = small_model()
+    with pytest.raises(InputError, match="is encoder-decoder; a marking pipeline needs an encoder without a decoder"):
+        EncoderOnly(model, tokenizer, tokenizer)

@@ -1,0 +1,46 @@
+"""`regard generate`: the target that a model writes for each text, whatever it was trained for."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.option_groups import with_option_groups
+from regard.cli.runtime import Runtime
+from regard.cli.search_options import SearchOptions
+from regard.cli.text_jobs import FileJob, Output, TextJob, input_of, stream_lines
+
+if TYPE_CHECKING:
+    from regard.inference.pipeline import Pipeline
+
+_KINDS = ("text2text",)
+
+
+@with_option_groups
+def generate(
+    *,
+    text: Annotated[list[str] | None, typer.Argument(help="Texts; without any, lines of standard input.")] = None,
+    model: Annotated[str, typer.Option(help="Model directory.")],
+    output: Output,
+    search: SearchOptions,
+    job: FileJob,
+    runtime: Runtime,
+) -> None:
+    """Write the target of each text, for any text-to-text task. Lines come out in order, one for one.
+
+    Search and sampling options that are not given are the model's own (generation.json).
+    """
+    output.check(search, job)
+    job.check(text)
+    from regard.memory import keep_memory
+
+    keep_memory()
+    pipeline: Pipeline = runtime.load(model, _KINDS)
+    pipeline.with_changes(search)
+    if output.stream:
+        stream_lines(text or input_of(job.source), lambda line: pipeline.stream(line, **search))
+    else:
+        TextJob(
+            run=lambda lines, first: pipeline.generate(lines, **search),
+            form=output.form,
+            identity=lambda: {"options": search, "model": pipeline.identity},
+        ).start(text, job)

@@ -1,0 +1,60 @@
+"""How results are written out: as text, as a table, as JSON lines."""
+
+import json
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Any, Protocol
+
+from regard.inference.texts import on_one_line
+
+
+class Format(StrEnum):
+    """What a line of output holds."""
+
+    text = "text"
+    """The text of the result."""
+    tsv = "tsv"
+    """The source, a text, its score; a line for each alternative."""
+    jsonl = "jsonl"
+    """An object with all that is known."""
+
+
+class Result(Protocol):
+    """What became of a line, such as a translation."""
+
+    @property
+    def text(self) -> str:
+        """The result in words."""
+
+    @property
+    def score(self) -> float:
+        """How good the model takes it for."""
+
+    @property
+    def alternatives(self) -> Sequence["Result"]:
+        """The next best, where more than one was asked for."""
+
+    def content(self) -> dict[str, Any]:
+        """Return all that is known of it, for JSON."""
+
+    def warnings(self) -> Iterable[str]:
+        """Return what may be wrong with it, a sentence each."""
+
+
+def written(source: str, result: Result, form: Format) -> str:
+    """Write what became of a line, with a line feed at the end."""
+    if form == Format.text:
+        return f"{on_one_line(result.text)}\n"
+    if form == Format.tsv:
+        kept = [result, *result.alternatives]
+        return "".join(f"{_cell(source)}\t{_cell(one.text)}\t{one.score:.4f}\n" for one in kept)
+    line = json.dumps({"source": source, **result.content()}, ensure_ascii=False)
+    return line.translate(_ESCAPES) + "\n"
+
+
+# What some readers take for the end of a line, and JSON lets stand.
+_ESCAPES = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("\t", " ").splitlines())

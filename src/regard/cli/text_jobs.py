@@ -1,0 +1,140 @@
+"""Lines in, results out, for every verb that works on texts: from the command line, standard input or big files."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from regard.cli.outputs import Format, Result, written
+from regard.errors import DataError, InputError
+from regard.inference.texts import on_one_line
+
+CHUNK = 1000  # lines that are worked on together; what a stop can cost
+_job_option = partial(typer.Option, rich_help_panel="Big jobs")
+
+Run = Callable[[list[str], int], Sequence[Result]]
+"""Returns the results of lines, one for one; the number is that of the first line, for messages."""
+
+
+@dataclass(frozen=True)
+class FileJob:
+    """A file of lines to work on, into another or to standard output."""
+
+    source: Annotated[Path | None, _job_option("--input", "-i", help="File of lines, plain or gzip.")] = None
+    output: Annotated[
+        Path | None, _job_option("--output", "-o", help="Output file; a job that was stopped is resumed.")
+    ] = None
+    shard: Annotated[str | None, _job_option(help="i/n: the i-th of n parts of --input.")] = None
+
+    def check(self, texts: list[str] | None) -> None:
+        """Raise an `InputError` where files do not go together with each other or with texts."""
+        if texts and self.source is not None:
+            raise InputError("texts are given and --input too; one of them")
+        if (self.output is not None or self.shard is not None) and self.source is None:
+            raise InputError("--output and --shard are for a file: give --input, or send standard output to a file")
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written for a line, and how."""
+
+    form: Annotated[Format, typer.Option("--format", help="Format of a line of output.")] = Format.text
+    stream: Annotated[bool, typer.Option("--stream", help="Print words as soon as they are final.")] = False
+
+    def check(self, search: dict[str, Any], job: FileJob) -> None:
+        """Raise an `InputError` where what is to be written does not go together."""
+        n_best = search.get("n_best", 1)
+        if self.form == Format.text and n_best > 1:
+            raise InputError(f"--n-best {n_best} needs --format tsv or jsonl: in text, a line stands for a line")
+        if self.stream and (self.form != Format.text or job.output is not None or job.shard is not None):
+            raise InputError("--stream shows plain text as it settles: no formats and no --output")
+
+
+@dataclass(frozen=True)
+class TextJob:
+    """What becomes of lines: how results are computed, and how they are written."""
+
+    run: Run
+    form: Format
+    identity: Callable[[], dict[str, Any]]
+    """Returns what tells this job from others, such as the model and the options: only the same job is resumed."""
+
+    def start(self, texts: list[str] | None, files: FileJob) -> None:
+        """Work on texts of the command line, on a file, or else on lines of standard input."""
+        if files.source is None:
+            at_once = 1 if not texts and sys.stdin.isatty() else CHUNK
+            self._print(texts or input_of(None), at_once)
+        else:
+            self._work_on_file(files.source, files.output, files.shard or "1/1")
+
+    def _print(self, lines: Iterable[str], at_once: int, first: int = 1) -> None:
+        """Work on lines; what becomes of them goes to standard output."""
+        from regard.cli.progress import progress
+
+        with progress(None) as moved:
+            for chunk in _chunks(lines, at_once):
+                sys.stdout.buffer.write(self._written(chunk, first + moved.done).encode())
+                sys.stdout.buffer.flush()
+                moved.by(len(chunk))
+
+    def _work_on_file(self, source: Path, output: Path | None, shard: str) -> None:
+        """From a file to a file that is resumed, or to standard output."""
+        from regard.cli.progress import progress
+        from regard.data.corpora import read_lines
+        from regard.inference.jobs import Shard, count_lines, resumable
+
+        lines, digest = count_lines(source)
+        part = Shard.parse(shard).of(lines)
+        if output is None:
+            self._print(islice(read_lines(source), part.start, part.stop), CHUNK, first=part.start + 1)
+            return
+        if output.exists() and output.samefile(source):
+            raise InputError(f"{output} is the input too; the output is another file")
+        job = {"input": digest, "shard": shard, "format": self.form.value, **self.identity()}
+        with resumable(output, job) as file, progress(len(part), done=file.done) as moved:
+            for chunk in _chunks(islice(read_lines(source), part.start + file.done, part.stop), CHUNK):
+                file.add(self._written(chunk, part.start + file.done + 1), len(chunk))
+                moved.by(len(chunk))
+            if file.done != len(part):
+                raise DataError(f"{source} has become shorter while it was read: {file.done} of {len(part)} lines")
+
+    def _written(self, chunk: list[str], first: int) -> str:
+        """Return the output of lines that begin with this number; what may be wrong goes to standard error."""
+        results = self.run(chunk, first)
+        for number, result in enumerate(results, first):
+            for warning in result.warnings():
+                print(f"regard: line {number}: {warning}", file=sys.stderr)
+        return "".join(written(line, result, self.form) for line, result in zip(chunk, results, strict=True))
+
+
+def stream_lines(lines: Iterable[str], stream: Callable[[str], Iterable[str]]) -> None:
+    """Print what becomes of each line piece by piece, as soon as it is there."""
+    for line in lines:
+        for piece in stream(line):
+            sys.stdout.buffer.write(on_one_line(piece).encode())
+            sys.stdout.buffer.flush()
+        sys.stdout.buffer.write(b"\n")
+        sys.stdout.buffer.flush()
+
+
+def input_of(source: Path | None) -> Iterator[str]:
+    """Return the lines of a file, or of standard input."""
+    from regard.cli.lines import input_lines
+    from regard.data.corpora import read_lines
+
+    return input_lines() if source is None else read_lines(source)
+
+
+def _chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+    from regard.memory import release_kept_memory
+
+    rest = iter(lines)
+    while chunk := list(islice(rest, size)):
+        yield chunk
+        if len(chunk) == CHUNK:
+            release_kept_memory()

@@ -1,0 +1,52 @@
+"""The tasks that a model directory names."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from regard.errors import ModelError
+from regard.tasks.directory import read_tasks
+
+
+def test_without_a_file_a_model_is_for_translation(tmp_path: Path) -> None:
+    assert read_tasks(tmp_path) == [{"kind": "translation"}]
+
+
+def test_tasks_are_read_in_their_order(tmp_path: Path) -> None:
+    (tmp_path / "task.json").write_text(
+        '{"tasks": [{"kind": "question-answering", "tag": "<answer>"}, {"kind": "translation"}]}'
+    )
+    assert read_tasks(tmp_path) == [{"kind": "question-answering", "tag": "<answer>"}, {"kind": "translation"}]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[1]", "task.json holds a JSON list; an object was expected"),
+        ("{}", "tasks is not a list of 1 to 100 tasks"),
+        ('{"tasks": []}', "tasks is not a list of 1 to 100 tasks"),
+        ('{"tasks": "translation"}', "tasks is not a list of 1 to 100 tasks"),
+        ('{"tasks": [{"kind": "translation"}], "task": 1}', "task is not a key it knows; it has tasks"),
+        ('{"tasks": ["translation"]}', r"tasks\.0 is not a table with a kind"),
+        ('{"tasks": [{"kind": "translation"}, {"tag": "<x>"}]}', r"tasks\.1 is not a table with a kind"),
+        ('{"tasks": [{"kind": 3}]}', r"tasks\.0\.kind is 3; a name such as translation was expected"),
+        ('{"tasks": [{"kind": "a\\nb"}]}', r"tasks\.0\.kind is 'a\\nb'; a name such as translation"),
+        ('{"tasks": [{"kind": "translation", "a\\nb": 1}]}', "is not a key it knows"),
+        ('{"tasks": [{"kind": "translation", "tag": 3}]}', r"tasks\.0\.tag is 3; a special token"),
+        ("[" * 100_000, "task.json is not JSON"),
+    ],
+)
+def test_what_is_no_list_of_tasks_is_refused_in_a_sentence(tmp_path: Path, content: str, says: str) -> None:
+    (tmp_path / "task.json").write_text(content)
+    with pytest.raises(ModelError, match=says) as found:
+        read_tasks(tmp_path)
+    assert str(tmp_path / "task.json") in str(found.value)
+    assert "\n" not in str(found.value)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "task.json").touch()
+    os.truncate(tmp_path / "task.json", 2**31)
+    with pytest.raises(ModelError, match="task.json is larger than 1 MB; such a file is not read"):
+        read_tasks(tmp_path)

@@ -191,8 +191,9 @@ def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
 
 
 def _fingerprint(corpus: Corpus, source: Tokenizer, target: Tokenizer) -> str:
-    # Where the files are does not count, what they hold does.
-    layout = corpus.model_dump(mode="json", exclude={"weight", "tag", "path", "source", "target"})
+    # Where the files are does not count, what they hold does. An option that is not set (None) does not count either:
+    # what was encoded before there was such an option is found again.
+    layout = corpus.model_dump(mode="json", exclude={"weight", "tag", "path", "source", "target"}, exclude_none=True)
     digest = hashlib.sha256(json.dumps([FORMAT, corpus.made_by(), layout], sort_keys=True).encode())
     for file in corpus.files():
         try:

@@ -240,8 +240,8 @@ CATALOGUE = (
     PublishedCorpus(
         "acl-titles",
         "Abstracts and titles of papers in computational linguistics from 2016 on: JSON lines with document and "
-        "summary. Made from the ACL Anthology's metadata and not published by itself: --from DIR takes acl-titles.jsonl or "
-        "acl-titles.jsonl.gz from a directory.",
+        "summary. Made from the ACL Anthology's metadata and not published by itself: --from DIR takes "
+        "acl-titles.jsonl or acl-titles.jsonl.gz from a directory.",
         "CC BY 4.0, attribution to the ACL Anthology and the authors of the papers.",
         (PublishedFile("acl-titles.jsonl", "26f4d07f63cf04f38697ece823d819ce56c701e160add44f82c96d9e252d7409"),),
     ),
@@ -256,8 +256,8 @@ CATALOGUE = (
     PublishedCorpus(
         "software-de-en",
         "Interfaces, manuals and package descriptions of free software, English, German and the source package "
-        "separated by tabs, sorted by package. Made from Debian 12's packages, as ABOUT.txt tells, and not published by itself: "
-        "--from DIR takes ABOUT.txt and software-de-en.tsv or software-de-en.tsv.gz from a directory.",
+        "separated by tabs, sorted by package. Made from Debian 12's packages, as ABOUT.txt tells, and not published "
+        "by itself: --from DIR takes ABOUT.txt and software-de-en.tsv or software-de-en.tsv.gz from a directory.",
         "The licences of the packages, most of them the GPL, listed in ABOUT.txt, which is to be kept with the corpus.",
         (
             PublishedFile("ABOUT.txt", "73b6ff492fbf6cfcb1397a35737efa1391e21558fce4398f2be3a067a30179ff"),

@@ -1,12 +1,17 @@
 """`regard data`: corpora by name."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+if TYPE_CHECKING:
+    from regard.data.noise import Pair
+
 app = typer.Typer(
-    help="Download corpora by name, and split a table into training, validation and test data.", no_args_is_help=True
+    help="Download corpora by name, and split a table or JSON lines into training, validation and test data.",
+    no_args_is_help=True,
 )
 
 
@@ -38,23 +43,48 @@ def get(
 
 @app.command()
 def split(
-    table: Annotated[Path, typer.Argument(help="Pairs in two columns, separated by a tab; plain or gzip.")],
-    out: Annotated[Path, typer.Option(help="The directory for train.tsv, valid.tsv and test.tsv.")],
+    table: Annotated[
+        Path, typer.Argument(help="Pairs in two columns, separated by a tab, or JSON lines; plain or gzip.")
+    ],
+    out: Annotated[Path, typer.Option(help="The directory for train.tsv, valid.tsv and test.tsv (or .jsonl).")],
+    fields: Annotated[
+        str | None, typer.Option(help="The two fields of JSON lines, such as document,summary; lines stay as they are.")
+    ] = None,
     valid: Annotated[int, typer.Option(min=0, help="How many pairs for validation.")] = 2000,
     test: Annotated[int, typer.Option(min=0, help="How many pairs for testing.")] = 2000,
 ) -> None:
     """Clean pairs and split them, so that neither side of a test pair is seen in training."""
     from regard.data import TabSeparated
-    from regard.data.splits import PARTS, split_pairs, write_split
+    from regard.data.splits import PARTS, Split, split_documents, split_pairs, write_split
     from regard.errors import InputError
 
-    if table.resolve() in {(out / f"{part}.tsv").resolve() for part in PARTS}:
+    suffix = "tsv" if fields is None else "jsonl"
+    if fields is None and ".jsonl" in table.suffixes:
+        raise InputError(f"{table} has JSON lines; --fields names their two fields, such as document,summary")
+    if table.resolve() in {(out / f"{part}.{suffix}").resolve() for part in PARTS}:
         raise InputError(f"{table} is one of the files that its parts would be written to; choose another --out")
-    found = split_pairs(TabSeparated(path=table).pairs(), valid=valid, test=test)
-    for path, count in write_split(found, out).items():
+    found: Split[Any]
+    if fields is None:
+        found = split_pairs(TabSeparated(path=table).pairs(), valid=valid, test=test)
+    else:
+        found = split_documents(_lines_with_pairs(table, fields), valid=valid, test=test)
+    for path, count in write_split(found, out, suffix).items():
         typer.echo(f"{path}: {count:,} pairs", err=True)
     typer.echo(
         f"left out: {found.unfit:,} unfit, {found.repeated:,} repeated, "
         f"{found.set_aside:,} that share a sentence with a pair of the validation or test part",
         err=True,
     )
+
+
+def _lines_with_pairs(path: Path, fields: str) -> Iterator[tuple[str, "Pair"]]:
+    """Return each line of a file of JSON lines with the texts of two of its fields."""
+    from regard.data import JsonLines
+    from regard.data.reading import read_lines
+    from regard.errors import InputError
+
+    names = [name.strip() for name in fields.split(",")]
+    if len(names) != 2 or not all(names) or names[0] == names[1]:
+        raise InputError(f"--fields is {fields!r}; two fields, such as document,summary, were expected")
+    corpus = JsonLines(path=path, source_field=names[0], target_field=names[1])
+    return zip(read_lines(path), corpus.read(), strict=True)

@@ -1,39 +1,61 @@
-"""Where pairs of texts come from: two parallel files, columns of a table, fields of JSON lines; plain or gzip."""
+"""Where examples come from: parallel files, columns of a table, fields of JSON lines, texts; plain or gzip."""
 
-import codecs
-import gzip
-import json
-import zlib
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from regard.configs import Config
+from regard.data.examples import Example as Example
+from regard.data.examples import FieldError, field_value, from_texts
 from regard.data.noise import NOISE_VERSION, Pair, noised
-from regard.errors import DataError
+from regard.data.reading import matching_files, parsed_json, read_text
+from regard.data.reading import read_lines as read_lines
+from regard.errors import ConfigError, DataError, InputError
+
+Fields = tuple[str, ...]
+"""The names of the fields that a task needs, such as `("document", "summary")`."""
+
+_PAIR = ("source", "target")
+_NOT_NOISED = ("answers", "label")
 
 
 class Corpus(Config):
-    """A source of pairs, read as a stream: memory does not grow with its size."""
+    """A source of examples, read as a stream: memory does not grow with its size."""
 
     weight: Annotated[float, Field(gt=0.0, le=1000.0, strict=True)] = 1.0
     """How often its pairs are seen in an epoch, beside those of other corpora."""
     tag: Annotated[str, Field(min_length=1)] | None = None
     """A special token put before each source, such as <2de>: one model for several languages or tasks."""
+    task: str | None = None
+    """The kind of task that it is for, in a run of several tasks."""
     rough: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """To what share of its pairs a noisy copy is added: no capitals, no full stop, several in a line."""
 
+    def examples(self, fields: Fields) -> Iterator[Example]:
+        """Return the examples in order, with the fields that a task needs, noisy copies among them."""
+        if not self.rough:
+            return self.read_examples(fields)
+        if len(fields) != 2 or set(fields) & set(_NOT_NOISED):
+            raise ConfigError(f"rough is for tasks with a source and a target text; this one has {_listed(fields)}")
+        first, last = fields
+        pairs = ((example[first], example[last]) for example in self.read_examples(fields))
+        return ({first: source, last: target} for source, target in noised(pairs, self.rough))
+
     def pairs(self) -> Iterator[Pair]:
-        """Return the pairs in order, noisy copies among them."""
+        """Return the pairs of source and target in order, noisy copies among them."""
         return noised(self.read(), self.rough)
 
     @abstractmethod
+    def read_examples(self, fields: Fields) -> Iterator[Example]:
+        """Read the examples as they are. Fields that it cannot have are refused before anything is read."""
+
     def read(self) -> Iterator[Pair]:
-        """Read the pairs as they are."""
+        """Read the pairs of source and target as they are."""
+        return ((example["source"], example["target"]) for example in self.read_examples(_PAIR))
 
     @abstractmethod
     def files(self) -> list[Path]:
@@ -44,7 +66,21 @@ class Corpus(Config):
         return f"roughness {NOISE_VERSION}" if self.rough else ""
 
 
-class ParallelFiles(Corpus):
+class PairCorpus(Corpus):
+    """A corpus of pairs: its sources are the first field of a task, its targets the last."""
+
+    def read_examples(self, fields: Fields) -> Iterator[Example]:
+        """Read the pairs, for a task of two fields."""
+        kind = getattr(self, "kind", type(self).__name__)
+        first, last = _two_fields(fields, f"a corpus of kind {kind!r} is")
+        return (from_texts({first: source, last: target}) for source, target in self.read())
+
+    @abstractmethod
+    def read(self) -> Iterator[Pair]:
+        """Read the pairs as they are."""
+
+
+class ParallelFiles(PairCorpus):
     """Line n of one file is the source of line n of the other."""
 
     kind: Literal["parallel"] = "parallel"
@@ -68,81 +104,147 @@ class ParallelFiles(Corpus):
 
 
 class TabSeparated(Corpus):
-    """Two columns of a table whose columns are separated by tabs, counted from 1."""
+    """Columns of a table, separated by tabs and counted from 1: those of a task's fields in their order."""
 
     kind: Literal["tsv"] = "tsv"
     path: Path
     source_column: Annotated[int, Field(ge=1)] = 1
+    """The column of the first field, in a task of two."""
     target_column: Annotated[int, Field(ge=1)] = 2
+    """The column of the last field, in a task of two."""
+    columns: dict[str, Annotated[int, Field(ge=1)]] | None = None
+    """The column of each field, such as `{ context = 1, question = 2, answers = 3 }`."""
 
-    def read(self) -> Iterator[Pair]:
-        """Read the two columns of each line."""
-        needed = max(self.source_column, self.target_column)
+    def check(self) -> None:
+        """Raise an `InputError` where fields do not fit together."""
+        if self.columns is not None and self._swapped:
+            raise InputError("columns names all columns; source_column and target_column are not set beside it")
+
+    def read_examples(self, fields: Fields) -> Iterator[Example]:
+        """Read the columns of each line."""
+        return self._rows(self._columns(fields))
+
+    def files(self) -> list[Path]:
+        """Return the file."""
+        return [self.path]
+
+    @property
+    def _swapped(self) -> bool:
+        return (self.source_column, self.target_column) != (1, 2)
+
+    def _columns(self, fields: Fields) -> dict[str, int]:
+        if self.columns is not None:
+            _check_names("columns", self.columns, fields, self.path)
+            for field in fields:
+                if field not in self.columns:
+                    raise ConfigError(f"columns has no {field!r} of {self.path}; the task needs {_listed(fields)}")
+            return self.columns
+        if not self._swapped:
+            return {field: column for column, field in enumerate(fields, 1)}
+        first, last = _two_fields(fields, "source_column and target_column are")
+        return {first: self.source_column, last: self.target_column}
+
+    def _rows(self, columns: Mapping[str, int]) -> Iterator[Example]:
+        needed = max(columns.values())
         for number, line in enumerate(read_lines(self.path), 1):
             cells = line.split("\t")
             if len(cells) < needed:
                 raise DataError(f"{self.path}, line {number} has {len(cells)} columns; column {needed} was asked for")
-            yield cells[self.source_column - 1], cells[self.target_column - 1]
-
-    def files(self) -> list[Path]:
-        """Return the file."""
-        return [self.path]
+            yield from_texts({field: cells[column - 1] for field, column in columns.items()})
 
 
 class JsonLines(Corpus):
-    """Two fields of the objects of a file that has one on each line."""
+    """Fields of the objects of a file that has one on each line: those of a task, or others in their place."""
 
     kind: Literal["jsonl"] = "jsonl"
     path: Path
-    source_field: str
-    target_field: str
+    source_field: str | None = None
+    """What the first field of a task of two is called in the file, where that is another name."""
+    target_field: str | None = None
+    """What the last one is called."""
+    fields: dict[str, str] | None = None
+    """What fields are called in the file, such as `{ document = "abstract" }`."""
 
-    def read(self) -> Iterator[Pair]:
-        """Read the two fields of each object."""
-        for number, line in enumerate(read_lines(self.path), 1):
-            try:
-                content = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise DataError(f"{self.path}, line {number} is not JSON: {error.msg}") from None
-            except (ValueError, RecursionError) as error:  # numbers without end, brackets without end
-                raise DataError(f"{self.path}, line {number} is not JSON that can be read: {error}") from None
-            yield self._field(content, self.source_field, number), self._field(content, self.target_field, number)
+    def check(self) -> None:
+        """Raise an `InputError` where fields do not fit together."""
+        if self.fields is not None and (self.source_field is not None or self.target_field is not None):
+            raise InputError("fields names all fields; source_field and target_field are not set beside it")
+
+    def read_examples(self, fields: Fields) -> Iterator[Example]:
+        """Read the fields of each object."""
+        return self._objects(self._names(fields))
 
     def files(self) -> list[Path]:
         """Return the file."""
         return [self.path]
 
-    def _field(self, content: object, name: str, number: int) -> str:
+    def _names(self, fields: Fields) -> dict[str, str]:
+        if self.source_field is None and self.target_field is None:
+            renamed = self.fields or {}
+            _check_names("fields", renamed, fields, self.path)
+            return {field: renamed.get(field, field) for field in fields}
+        first, last = _two_fields(fields, "source_field and target_field are")
+        return {first: self.source_field or first, last: self.target_field or last}
+
+    def _objects(self, names: Mapping[str, str]) -> Iterator[Example]:
+        for number, line in enumerate(read_lines(self.path), 1):
+            content = parsed_json(line, f"{self.path}, line {number}")
+            yield {field: self._value(content, field, name, number) for field, name in names.items()}
+
+    def _value(self, content: Any, field: str, name: str, number: int) -> Any:
+        if name == "answers" and isinstance(content, dict) and name not in content and "answer" in content:
+            name = "answer"
         if not isinstance(content, dict) or name not in content:
             raise DataError(f"{self.path}, line {number} has no field {name!r}")
-        value = content[name]
-        if not isinstance(value, str):
-            raise DataError(f"{self.path}, line {number}: field {name!r} is {type(value).__name__}, not text")
         try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise DataError(
-                f"{self.path}, line {number}: field {name!r} has half a character (a lone surrogate)"
-            ) from None
-        return value
+            return field_value(field, content[name])
+        except FieldError as error:
+            raise DataError(f"{self.path}, line {number}: field {name!r} {error}") from None
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """Read the lines of a text file without their ends; gzip is known by its first bytes, not by a name."""
-    number = 0  # of the last line that was read whole
-    try:
-        with path.open("rb") as raw:
-            compressed = raw.read(2) == b"\x1f\x8b"
-        # Lines end at \n alone: other separators of Unicode's belong to the text, and would shift parallel files.
-        with gzip.open(path, "rb") if compressed else path.open("rb") as file:
-            for line in file:
-                if number == 0:
-                    line = line.removeprefix(codecs.BOM_UTF8)  # some editors mark a file so; it is no text
-                yield line.rstrip(b"\r\n").decode("utf-8")
-                number += 1
-    except FileNotFoundError:
-        raise DataError(f"{path} is missing") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}, line {number + 1} is not UTF-8: byte {error.start + 1} is wrong") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read after line {number}: {error}") from None
+class TextFiles(Corpus):
+    """Lines of text files, for tasks of one field."""
+
+    kind: Literal["text"] = "text"
+    path: Path | Annotated[tuple[Path, ...], Field(min_length=1)]
+    """A file, or several; a name may be a pattern, such as `books/*.txt`."""
+    whole: bool = False
+    """Each file is one text, not each of its lines."""
+
+    def read_examples(self, fields: Fields) -> Iterator[Example]:
+        """Read the lines, or the files."""
+        if len(fields) != 1:
+            raise ConfigError(f"{self.kind} files have one field, a text; the task needs {_listed(fields)}")
+        texts = (text for file in self.files() for text in ([read_text(file)] if self.whole else read_lines(file)))
+        return ({fields[0]: text} for text in texts)
+
+    def files(self) -> list[Path]:
+        """Return the files in the order that they are named in, those of a pattern in the order of their names."""
+        paths = self.path if isinstance(self.path, tuple) else (self.path,)
+        return [file for path in paths for file in matching_files(path)]
+
+
+def _two_fields(fields: Fields, what: str) -> tuple[str, str]:
+    """Return the fields of a task that has two; they are all that something is for."""
+    match fields:
+        case (first, last):
+            return first, last
+    raise ConfigError(f"{what} for tasks of two fields; this one has {_listed(fields)}")
+
+
+def _check_names(key: str, names: Collection[str], fields: Fields, path: Path) -> None:
+    """Refuse fields that a corpus names, and its task does not have."""
+    for name in names:
+        if name not in fields:
+            raise ConfigError(f"{key} of {path} has {name!r}, which is no field of the task: {_listed(fields)}")
+
+
+def check_fields(kind: str, known: Collection[str], fields: Fields) -> None:
+    """Refuse fields that a corpus with fields of its own does not have."""
+    for field in fields:
+        if field not in known:
+            raise ConfigError(f"a corpus of kind {kind!r} has no {field!r}; its fields are {_listed(known)}")
+
+
+def _listed(fields: Collection[str]) -> str:
+    return ", ".join(fields)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from regard.data.corpora import Corpus
+from regard.data.corpora import PairCorpus
 from regard.data.noise import Pair
 from regard.errors import InputError
 
@@ -17,7 +17,7 @@ _PARTS = ("train", "valid", "test")
 _FORMATS = ("full", "long")  # months by name: 03/04/27 would be another day in another country
 
 
-class Dates(Corpus):
+class Dates(PairCorpus):
     """Pairs such as "mercredi 3 mars 2027" and "2027-03-03", made from the CLDR data in Babel.
 
     The days of all years fall into three parts for good, so that what is trained on is never tested on.

@@ -1,18 +1,15 @@
 """A published corpus brought to disk: downloaded or copied, checked, and never half there."""
 
-import gzip
 import hashlib
 import http.client
-import io
 import shutil
 import urllib.error
 import urllib.request
-import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+from regard.data.archives import Archive, unpacked
 from regard.data.catalog import PublishedCorpus, PublishedFile
 from regard.errors import DataError
 from regard.files import directory_made, replaced_file, writing
@@ -24,20 +21,24 @@ Tell = Callable[[str], None]
 def get_corpus(corpus: PublishedCorpus, out: Path, *, source: Path | None = None, tell: Tell) -> list[Path]:
     """Bring all files of a corpus into a directory; those that are there and right are left alone."""
     brought = []
+    archives: dict[str, Archive] = {}
     for file in corpus.files:
         path = out / file.name
         if path.exists() and _sum(path.read_bytes()) == file.sha256:
             tell(f"{path} is there already")
         else:
-            _bring(file, path, source, tell)
+            _bring(file, path, source, archives, tell)
         brought.append(path)
     return brought
 
 
-def _bring(file: PublishedFile, path: Path, source: Path | None, tell: Tell) -> None:
+def _bring(file: PublishedFile, path: Path, source: Path | None, archives: dict[str, Archive], tell: Tell) -> None:
     out = path.parent
     with writing(path), directory_made(out):
-        content = _from_disk(file, source) if source is not None else _from_network(file, out, tell)
+        if source is not None:
+            content = _from_disk(file, source, archives)
+        else:
+            content = _from_network(file, out, archives, tell)
         found = _sum(content)
         if found != file.sha256:
             origin = source or file.url
@@ -50,21 +51,35 @@ def _bring(file: PublishedFile, path: Path, source: Path | None, tell: Tell) -> 
     tell(f"{path}: {len(content) / 1e6:.1f} MB, checksum right")
 
 
-def _from_disk(file: PublishedFile, source: Path) -> bytes:
+def _from_disk(file: PublishedFile, source: Path, archives: dict[str, Archive]) -> bytes:
     for name in (file.name, f"{file.name}.gz"):
         if (source / name).exists():
-            return _unpacked((source / name).read_bytes(), None, source / name)
-    raise DataError(f"{source} holds neither {file.name} nor {file.name}.gz")
+            return unpacked((source / name).read_bytes(), str(source / name))
+    if file.member is None or file.archive is None:
+        raise DataError(f"{source} holds neither {file.name} nor {file.name}.gz")
+    path = source / file.archive
+    if not path.exists():
+        raise DataError(f"{source} holds neither {file.name} nor {file.name}.gz nor {file.archive}")
+    if file.archive not in archives:
+        archives[file.archive] = Archive(path.read_bytes(), str(path))
+    return archives[file.archive].member(file.member)
 
 
-def _from_network(file: PublishedFile, out: Path, tell: Tell) -> bytes:
+def _from_network(file: PublishedFile, out: Path, archives: dict[str, Archive], tell: Tell) -> bytes:
     if file.url is None:
         raise DataError(f"{file.name} is not published by itself; take it from disk with --from DIR")
-    part = out / f".{file.name}.part"
-    _download(file.url, part, tell)
+    if file.member is None:
+        return unpacked(_downloaded(file.url, out / f".{file.name}.part", tell), file.url)
+    if file.url not in archives:
+        archives[file.url] = Archive(_downloaded(file.url, out / f".{file.archive}.part", tell), file.url)
+    return archives[file.url].member(file.member)
+
+
+def _downloaded(url: str, part: Path, tell: Tell) -> bytes:
+    _download(url, part, tell)
     content = part.read_bytes()
     part.unlink()  # before it is opened: what cannot be is to be downloaded anew
-    return _unpacked(content, file.member, Path(file.url))
+    return content
 
 
 def _download(url: str, part: Path, tell: Tell) -> None:
@@ -93,16 +108,6 @@ def _copy(answer: http.client.HTTPResponse, file: BinaryIO, url: str) -> None:
     shutil.copyfileobj(answer, file, _BLOCK)
     if expected is not None and file.tell() - before < expected:
         raise http.client.IncompleteRead(b"", expected - (file.tell() - before))
-
-
-def _unpacked(content: bytes, member: str | None, origin: Path) -> bytes:
-    try:
-        if member is not None:
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                return archive.read(member)
-        return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-    except (zipfile.BadZipFile, KeyError, OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{origin} cannot be unpacked: {error}") from None
 
 
 def _sum(content: bytes) -> str:

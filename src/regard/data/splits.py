@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from regard.data.noise import Pair
 from regard.errors import DataError
@@ -17,13 +18,17 @@ _LOPSIDED = 4  # a side this many times as long as the other, and then some, is 
 PARTS = ("test", "valid", "train")
 
 
+Item = TypeVar("Item", Pair, str)
+"""A pair, or a line of a file that holds one."""
+
+
 @dataclass(frozen=True)
-class Split:
+class Split(Generic[Item]):
     """The parts of a corpus, and what was left out of them."""
 
-    train: list[Pair]
-    valid: list[Pair]
-    test: list[Pair]
+    train: list[Item]
+    valid: list[Item]
+    test: list[Item]
     repeated: int
     """Pairs that came twice, up to case, spaces and punctuation around them."""
     unfit: int
@@ -32,7 +37,7 @@ class Split:
     """Pairs beside the one that a group gives to validation or test."""
 
 
-def split_pairs(pairs: Iterable[Pair], *, valid: int, test: int) -> Split:
+def split_pairs(pairs: Iterable[Pair], *, valid: int, test: int) -> Split[Pair]:
     """Clean pairs and split them, so that neither side of a test pair is seen in training.
 
     >>> pairs = [("Hi.", "Hallo!"), ("Hello!", "Hallo."), ("Go.", "Geh."), ("Go!", "Los!")]
@@ -46,34 +51,71 @@ def split_pairs(pairs: Iterable[Pair], *, valid: int, test: int) -> Split:
     are ordered by their own SHA-256: neighbours have nothing in common.
     """
     kept, repeated, unfit = _cleaned(pairs)
-    groups = _groups(kept)
+    return _split(kept, kept, valid=valid, test=test, repeated=repeated, unfit=unfit)
+
+
+def split_documents(lines: Iterable[tuple[str, Pair]], *, valid: int, test: int) -> Split[str]:
+    """Split lines that each hold a document and its summary, so that neither of a test line is seen in training.
+
+    They are grouped as pairs are, and stay as they are. Left out are lines whose document and summary came before, and
+    those where one of them is empty or both are equal.
+    """
+    kept: list[str] = []
+    pairs: list[Pair] = []
+    seen: set[Pair] = set()
+    repeated = unfit = 0
+    for line, (document, summary) in lines:
+        key = _digest(document), _digest(summary)
+        if not document.strip() or not summary.strip() or key[0] == key[1]:
+            unfit += 1
+        elif key in seen:
+            repeated += 1
+        else:
+            seen.add(key)
+            kept.append(line)
+            pairs.append(key)
+    return _split(kept, pairs, valid=valid, test=test, repeated=repeated, unfit=unfit)
+
+
+def _digest(text: str) -> str:
+    """Return what stands for a text and all that are the same: documents are long to remember."""
+    return hashlib.sha256(sentence_key(text).encode()).hexdigest()
+
+
+def _split(items: list[Item], pairs: list[Pair], *, valid: int, test: int, repeated: int, unfit: int) -> Split[Item]:
+    """Split items by the groups of the pairs that they hold."""
+    groups = _groups(pairs)
     if len(groups) <= valid + test:
         raise DataError(f"{valid} + {test} pairs are wanted for validation and test; there are {len(groups)} groups")
     order = sorted(groups, key=lambda key: hashlib.sha256(key.encode()).digest())
     for_test, for_valid = order[:test], order[test : test + valid]
     taken = {member for key in (*for_test, *for_valid) for member in groups[key]}
     return Split(
-        train=_mixed([pair for number, pair in enumerate(kept) if number not in taken]),
-        valid=_mixed([kept[groups[key][0]] for key in for_valid]),
-        test=_mixed([kept[groups[key][0]] for key in for_test]),
+        train=_mixed([item for number, item in enumerate(items) if number not in taken]),
+        valid=_mixed([items[groups[key][0]] for key in for_valid]),
+        test=_mixed([items[groups[key][0]] for key in for_test]),
         repeated=repeated,
         unfit=unfit,
         set_aside=len(taken) - valid - test,
     )
 
 
-def write_split(found: Split, directory: Path) -> dict[Path, int]:
+def write_split(found: Split[Item], directory: Path, suffix: str = "tsv") -> dict[Path, int]:
     """Write train.tsv, valid.tsv and test.tsv, training last: with it, all are there. Give how many pairs each has."""
-    parts = dict(zip((f"{part}.tsv" for part in PARTS), (found.test, found.valid, found.train), strict=True))
-    with replaced_files(directory, last="train.tsv") as fresh:
-        for name, pairs in parts.items():
-            text = "".join(f"{source}\t{target}\n" for source, target in pairs)
-            (fresh / name).write_text(text, encoding="utf-8")
-    return {directory / name: len(pairs) for name, pairs in parts.items()}
+    names = [f"{part}.{suffix}" for part in PARTS]
+    parts = dict(zip(names, (found.test, found.valid, found.train), strict=True))
+    with replaced_files(directory, last=names[-1]) as fresh:
+        for name, items in parts.items():
+            (fresh / name).write_text("".join(f"{_line(item)}\n" for item in items), encoding="utf-8")
+    return {directory / name: len(items) for name, items in parts.items()}
 
 
-def _mixed(pairs: list[Pair]) -> list[Pair]:
-    return sorted(pairs, key=lambda pair: hashlib.sha256("\t".join(pair).encode()).digest())
+def _line(item: Pair | str) -> str:
+    return item if isinstance(item, str) else "\t".join(item)
+
+
+def _mixed(items: list[Item]) -> list[Item]:
+    return sorted(items, key=lambda item: hashlib.sha256(_line(item).encode()).digest())
 
 
 def sentence_key(text: str) -> str:
@@ -83,7 +125,7 @@ def sentence_key(text: str) -> str:
     True
     """
     folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-    bare = folded.strip("".join({c for c in folded if unicodedata.category(c)[0] in "PZ"}))
+    bare = folded.strip("".join({c for c in set(folded) if unicodedata.category(c)[0] in "PZ"}))
     return bare or folded
 
 

@@ -215,8 +215,10 @@ def _chunks(examples: Iterable[Example]) -> Iterator[list[Example]]:
 
 
 def _fingerprint(corpus: Corpus, encoder: ExampleEncoder, source: Tokenizer, target: Tokenizer) -> str:
-    # Where the files are does not count, what they hold does.
-    layout = corpus.model_dump(mode="json", exclude={"weight", "tag", "path", "source", "target"})
+    # Where the files are does not count, what they hold does. An option that is not set (None) does not count either:
+    # what was encoded before there was such an option is found again.
+    placeless = {"weight", "tag", "task", "path", "source", "target"}
+    layout = corpus.model_dump(mode="json", exclude=placeless, exclude_none=True)
     digest = hashlib.sha256(json.dumps([FORMAT, corpus.made_by(), layout], sort_keys=True).encode())
     digest.update(encoder.identity.encode())
     for file in corpus.files():

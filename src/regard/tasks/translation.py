@@ -2,18 +2,25 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, Literal, overload
 
 from regard.data.sentences import Piece
 from regard.decoding import Constraints, Hypothesis, Request, SearchSettings
 from regard.inference.pipeline import Pipeline
 from regard.inference.results import CrossAttention
 from regard.inference.texts import checked_texts, on_one_line
+from regard.tasks.task import Task
 from regard.tasks.translation_requests import RequestedWords, TextRequests
 from regard.tasks.translation_result import Part, put_together
 from regard.tasks.translation_result import Translation as Translation
 
 _FEWEST_WITH_REQUIRED = 5  # hypotheses; fewer cannot both translate and wait for where a required word belongs
+
+
+class TranslationTask(Task):
+    """Texts with their translations: fields `source` and `target`. Tags of corpora, such as <2de>, name the language."""
+
+    kind: Literal["translation"] = "translation"
 
 
 class Translator(Pipeline):

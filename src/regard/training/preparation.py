@@ -107,7 +107,7 @@ def _trained(run: Run, sides: tuple[int, ...], tell: Tell) -> Tokenizer:
     def texts() -> Iterator[str]:
         for corpus in run.data.train:
             task = run.task_of(corpus)
-            for example in corpus.clean_examples(task.fields):  # noisy forms have nothing to learn words from
+            for example in corpus.read_examples(task.fields):  # noisy forms have nothing to learn words from
                 texts = task.texts(example)
                 if not is_oversized(texts):
                     yield from (text for side, text in enumerate(texts) if side in sides)

@@ -343,7 +343,12 @@ class Run(Config):
 
 
 def _anchored(config: AnyConfig, base: Path) -> AnyConfig:
-    paths = {name: base / value for name, value in config if isinstance(value, Path)}
+    paths: dict[str, Path | tuple[Path, ...]] = {
+        name: base / value for name, value in config if isinstance(value, Path)
+    }
+    for name, value in config:
+        if isinstance(value, tuple) and value and all(isinstance(entry, Path) for entry in value):
+            paths[name] = tuple(base / entry for entry in value)
     return config.model_copy(update=paths) if paths else config
 
 

@@ -3,6 +3,7 @@
 import re
 import shutil
 import sys
+import json
 from pathlib import Path
 
 import pytest
@@ -214,6 +215,28 @@ def test_split_does_not_write_over_what_it_reads(
     assert call(monkeypatch, "data", "split", table, "--out", tmp_path, "--valid", "1", "--test", "1") == 2
     assert "train.tsv is one of the files that its parts would be written to" in capsys.readouterr().err
     assert table.read_text() == before
+
+
+def test_json_lines_are_split_by_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "all.jsonl"
+    lines = [json.dumps({"id": n, "abstract": f"Text {n}. " * 20, "title": f"About {n}"}) for n in range(20)]
+    table.write_text("\n".join(lines) + "\n")
+    options = ("--out", tmp_path / "parts", "--valid", "2", "--test", "3")
+    assert call(monkeypatch, "data", "split", table, *options) == 2
+    assert "all.jsonl has JSON lines; --fields names their two fields" in capsys.readouterr().err
+    for fields in ("abstract", "abstract,", "title,title", "a,b,c"):
+        assert call(monkeypatch, "data", "split", table, "--fields", fields, *options) == 2
+        assert "two fields, such as document,summary, were expected" in capsys.readouterr().err
+    assert call(monkeypatch, "data", "split", table, "--fields", "abstract,author", *options) == 3
+    assert "all.jsonl, line 1 has no field 'author'" in capsys.readouterr().err
+    assert call(monkeypatch, "data", "split", table, "--fields", "abstract,title", *options) == 0
+    parts = {
+        part: (tmp_path / "parts" / f"{part}.jsonl").read_text().splitlines() for part in ("train", "valid", "test")
+    }
+    assert [len(part) for part in parts.values()] == [15, 2, 3]
+    assert sorted(line for part in parts.values() for line in part) == sorted(lines)
 
 
 def test_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

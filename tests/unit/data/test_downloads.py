@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from regard.data.catalog import CATALOGUE, PublishedCorpus, PublishedFile, published
 from regard.data.downloads import get_corpus
 from regard.errors import DataError, InputError
+from tests.unit.data.shared import shared
 
 TEXT = "".join(f"line {number}\n" for number in range(20_000)).encode()
 SUM = hashlib.sha256(TEXT).hexdigest()
@@ -123,6 +125,11 @@ def test_archives_are_opened(server: Server, tmp_path: Path) -> None:
     assert path.read_bytes() == TEXT
     with pytest.raises(DataError, match="cannot be unpacked"):
         get_corpus(corpus(server, member="other.txt"), tmp_path / "b", tell=quiet)
+    with pytest.raises(DataError, match=r"cannot be unpacked: it has no member 'other.txt'"):
+        get_corpus(corpus(server, member="other.txt"), tmp_path / "b", tell=quiet)
+    server.content = b"no archive" * 100
+    with pytest.raises(DataError, match="cannot be unpacked"):
+        get_corpus(corpus(server, member="inner.txt"), tmp_path / "b", tell=quiet)
     server.content = gzip.compress(TEXT)
     (path,) = get_corpus(corpus(server), tmp_path / "c", tell=quiet)
     assert path.read_bytes() == TEXT
@@ -136,6 +143,46 @@ def test_from_disk(server: Server, tmp_path: Path) -> None:
     assert not server.asked
     with pytest.raises(DataError, match=r"holds neither text\.txt nor"):
         get_corpus(corpus(server), tmp_path / "other", source=tmp_path, tell=quiet)
+
+
+def test_an_archive_is_fetched_once_for_all_of_its_members(server: Server, tmp_path: Path) -> None:
+    """From the network, and from disk; its members may be in a directory of their own."""
+    contents = {f"{number}.txt": TEXT + str(number).encode() for number in range(3)}
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, content in contents.items():
+            member = tarfile.TarInfo(f"all/en/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    server.content = packed.getvalue()
+    url = f"http://127.0.0.1:{server.server_address[1]}/texts.tar.gz"
+    files = [
+        PublishedFile(name, hashlib.sha256(content).hexdigest(), url, f"en/{name}")
+        for name, content in contents.items()
+    ]
+    many = PublishedCorpus("toy", "A toy.", "None.", tuple(files))
+    server.breaks = 1
+    with pytest.raises(DataError, match="the same command goes on from what came"):
+        get_corpus(many, tmp_path / "out", tell=quiet)
+    paths = get_corpus(many, tmp_path / "out", tell=quiet)
+    assert [path.read_bytes() for path in paths] == list(contents.values())
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == sorted(contents)
+    assert len(server.asked) == 2
+
+    (tmp_path / "in").mkdir()
+    with pytest.raises(DataError, match=r"holds neither 0.txt nor 0.txt.gz nor texts.tar.gz"):
+        get_corpus(many, tmp_path / "copy", source=tmp_path / "in", tell=quiet)
+    (tmp_path / "in" / "texts.tar.gz").write_bytes(server.content)
+    paths = get_corpus(many, tmp_path / "copy", source=tmp_path / "in", tell=quiet)
+    assert [path.read_bytes() for path in paths] == list(contents.values())
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize("name", ["acl-titles", "babi", "java-csharp", "software-de-en", "synopsis", "xquad"])
+def test_the_shared_corpora_are_the_editions_of_the_catalogue(tmp_path: Path, name: str) -> None:
+    source = shared(name)
+    paths = get_corpus(published(name), tmp_path, source=source, tell=quiet)
+    assert len(paths) == len(published(name).files)
 
 
 def test_the_catalogue() -> None:

@@ -1,12 +1,14 @@
 """Parts of a corpus that do not know one another's sentences."""
 
+import json
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.splits import sentence_key, split_pairs
+from regard.data.splits import sentence_key, split_documents, split_pairs, write_split
 from regard.errors import DataError
 
 WORDS = st.sampled_from(["go", "Go!", "stop", "Stop.", "hello", "Hello?", "one two", "three", "four", "five six"])
@@ -56,3 +58,21 @@ def test_what_is_unfit_or_repeated_is_left_out_and_counted() -> None:
 def test_too_few_groups() -> None:
     with pytest.raises(DataError, match=r"2 \+ 3 pairs are wanted for validation and test; there are 1 groups"):
         split_pairs([("a", "b")], valid=2, test=3)
+
+
+def test_documents_and_summaries_of_a_part_are_in_no_other(tmp_path: Path) -> None:
+    pairs = [(f"Document {n % 150}. {'word ' * 50}", f"Summary {n % 120}.") for n in range(400)]
+    lines = [(json.dumps({"id": n, "d": pair[0], "s": pair[1]}), pair) for n, pair in enumerate(pairs)]
+    lines += [("{}", (" ", "empty")), ("{}", ("Same.", "same")), ("{}", pairs[0])]
+    found = split_documents(lines, valid=3, test=4)
+    parts = [
+        {(side, json.loads(line)[side]) for line in part for side in "ds"}
+        for part in (found.train, found.valid, found.test)
+    ]
+    assert (len(found.valid), len(found.test), found.unfit, found.repeated) == (3, 4, 2, 1)
+    assert not (parts[0] & parts[1] or parts[0] & parts[2] or parts[1] & parts[2])
+    assert len(found.train) + 7 + 3 + found.set_aside == len(lines)
+    assert found == split_documents(random.Random(1).sample(lines[:400], 400) + lines[400:], valid=3, test=4)
+    counts = write_split(found, tmp_path, "jsonl")
+    assert counts[tmp_path / "test.jsonl"] == 4
+    assert (tmp_path / "train.jsonl").read_text().splitlines() == found.train

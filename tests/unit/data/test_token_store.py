@@ -1,8 +1,11 @@
+import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from regard.data import TabSeparated, Tokenizer, encode_corpus, token_store
+from regard.data import Corpus, JsonLines, ParallelFiles, TabSeparated, Tokenizer, encode_corpus, token_store
 from regard.errors import DataError
 
 
@@ -83,3 +86,28 @@ def test_what_is_damaged_in_the_cache_is_made_again(
         (entry / name).write_bytes(content)
     again = encode_corpus(corpus, tokenizer, tokenizer, tmp_path / "cache")
     assert [again.source[row].tolist() for row in range(len(again))] == expected
+
+
+def test_options_that_are_not_set_do_not_change_what_a_corpus_is_found_by(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """What was encoded before there were `columns` and `fields` is found again."""
+    path = tmp_path / "data"
+    path.write_text('{"a": "the cat", "b": "die Katze"}\t{}\n')
+
+    def expected(layout: dict[str, Any], files: int = 1) -> str:
+        digest = hashlib.sha256(json.dumps([2, "", {"rough": 0.0, **layout}], sort_keys=True).encode())
+        for _ in range(files):
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+        for _ in range(2):
+            digest.update(tokenizer.to_json().encode())
+        return digest.hexdigest()[:32]
+
+    def found(corpus: Corpus) -> str:
+        return token_store._fingerprint(corpus, tokenizer, tokenizer)
+
+    columns = {"kind": "tsv", "source_column": 1, "target_column": 2}
+    assert found(TabSeparated(path=path)) == expected(columns)
+    assert found(TabSeparated(path=path, columns={"source": 1, "target": 2})) != expected(columns)
+    fields = {"kind": "jsonl", "source_field": "a", "target_field": "b"}
+    assert found(JsonLines(path=path, source_field="a", target_field="b")) == expected(fields)
+    assert found(JsonLines(path=path)) != found(JsonLines(path=path, fields={"source": "a"}))
+    assert found(ParallelFiles(source=path, target=path)) == expected({"kind": "parallel"}, files=2)

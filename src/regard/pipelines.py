@@ -4,26 +4,28 @@ import os
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, overload
 
 from regard import models
 from regard.acceleration.process import prepare_process
 from regard.errors import InputError, ModelError
 from regard.inference.pipeline import Pipeline as Pipeline
 from regard.model import Transformer, TransformerConfig
+from regard.tasks.classification import Classifier
 from regard.tasks.directory import read_tasks
+from regard.tasks.extractive import AnswerExtractor
+from regard.tasks.language_modeling import TextGenerator
+from regard.tasks.question_answering import QuestionAnswerer
+from regard.tasks.summarization import Summarizer
+from regard.tasks.task import Task
+from regard.tasks.text2text import TextToText
 from regard.tasks.translation import Translator
 
-_P = TypeVar("_P", bound=Pipeline)
-
-PIPELINES: dict[str, type[Pipeline]] = {cls.kind: cls for cls in (Translator, Pipeline)}
+PIPELINES: dict[str, type[Pipeline]] = {
+    cls.kind: cls
+    for cls in (Translator, Summarizer, QuestionAnswerer, AnswerExtractor, TextToText, Classifier, TextGenerator)
+}
 """The pipeline class of each kind of task."""
-
-
-def register_pipeline(cls: type[_P]) -> type[_P]:
-    """Have `load` use this class for models of its kind of task."""
-    PIPELINES[cls.kind] = cls
-    return cls
 
 
 @overload
@@ -39,7 +41,7 @@ def load(
 def load(
     name: str | os.PathLike[str],
     *,
-    task: str | Sequence[str] | None = None,
+    task: str | Task | Sequence[str] | None = None,
     precision: Literal["auto", "float", "int8"] = "auto",
     build: Callable[[TransformerConfig], Transformer] | None = None,
     device: str = "cpu",
@@ -47,7 +49,7 @@ def load(
 def load(
     name: str | os.PathLike[str],
     *,
-    task: str | Sequence[str] | None = None,
+    task: str | Task | Sequence[str] | None = None,
     precision: Literal["auto", "float", "int8"] = "auto",
     build: Callable[[TransformerConfig], Transformer] | None = None,
     device: str = "cpu",
@@ -60,16 +62,14 @@ def load(
 
     The result is the pipeline of the model's task, a `Translator` for translation. `task` is the kind that is needed,
     such as "translation", or several that will do: a model of several tasks has its first unless one is named, and a
-    model of others is refused. `precision` is "float" for the weights as they are, "int8" for rounded ones, "auto" for
+    model of others is refused. A model of a task of your own is loaded with that `Task`. `precision` is "float" for the weights as they are, "int8" for rounded ones, "auto" for
     what is faster on this machine. `build` is the function from a config to a model that was given to `regard.train`,
     if one was. `device` is "cpu", "cuda", "mps", or "auto" for a GPU if there is one.
     """
-    kinds = (task,) if isinstance(task, str) else tuple(task or ())
-    _check_kinds(kinds)
     prepare_process()
     path = models.find(name)
-    table = _task_table(path, kinds)
-    return PIPELINES[table["kind"]].load(path, precision, build, device, table)
+    chosen = _chosen_task(path, task)
+    return PIPELINES.get(chosen.kind, TextToText).load(path, precision, build, device, chosen)
 
 
 def _check_kinds(kinds: Sequence[str]) -> None:
@@ -80,16 +80,18 @@ def _check_kinds(kinds: Sequence[str]) -> None:
             raise InputError(f"task {kind!r} is not known; {hint}")
 
 
-def _task_table(path: Path, kinds: Sequence[str]) -> dict[str, Any]:
-    """Return the table of the task that a model is loaded for: its first, or its first of these kinds."""
-    tables = read_tasks(path)
-    table = next((table for table in tables if not kinds or table["kind"] in kinds), None)
-    if table is None:
-        found = " and ".join(dict.fromkeys(_with_verb(table["kind"]) for table in tables))
-        raise ModelError(f"{path} is for {found}, not {' or '.join(kinds)}")
-    if table["kind"] not in PIPELINES:
-        raise ModelError(f"{path} is for {table['kind']}, which is not among {', '.join(sorted(PIPELINES))}")
-    return table
+def _chosen_task(path: Path, task: str | Task | Sequence[str] | None) -> Task:
+    """Return the task that a model is loaded for: its first, or its first of the kinds that will do."""
+    kinds = (task,) if isinstance(task, str) else () if isinstance(task, Task) else tuple(task or ())
+    _check_kinds(kinds)
+    own = [task] if isinstance(task, Task) else []
+    tasks = read_tasks(path, own)
+    wanted = [task.kind for task in own] or kinds
+    found = next((one for one in tasks if not wanted or one.kind in wanted), None)
+    if found is None:
+        there = " and ".join(_with_verb(one.kind) for one in tasks)
+        raise ModelError(f"{path} is for {there}, not {' or '.join(wanted)}")
+    return found
 
 
 def _with_verb(kind: str) -> str:

@@ -129,7 +129,9 @@ def _write(corpus: Corpus, encoder: ExampleEncoder, source: Tokenizer, target: T
             targets.write(chunk.targets)
     if count == 0:
         files = ", ".join(map(str, corpus.files()))
-        raise DataError(f"{files}: there are no examples whose texts are not empty and of at most {LONGEST_LINE:,} characters")
+        raise DataError(
+            f"{files}: there are no examples whose texts are not empty and of at most {LONGEST_LINE:,} characters"
+        )
     content = {"format": FORMAT, "dtype": dtype, "pairs": count, "empty": empty, "oversized": oversized}
     (path / "manifest.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
 
@@ -152,9 +154,7 @@ class _Chunk:
     oversized: int
 
 
-def _encoded(
-    corpus: Corpus, encoder: ExampleEncoder, source: Tokenizer, target: Tokenizer
-) -> Iterator[_Chunk]:
+def _encoded(corpus: Corpus, encoder: ExampleEncoder, source: Tokenizer, target: Tokenizer) -> Iterator[_Chunk]:
     """Return one chunk after the other; the next ones are encoded meanwhile."""
 
     def encode(examples: list[Example]) -> _Chunk:

@@ -1,12 +1,11 @@
 """A model with its tokenizers, put to work: what the pipelines of all tasks have in common."""
 
 import hashlib
-import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, overload
+from typing import Any, ClassVar, Literal, Protocol, Self, overload
 
 import torch
 
@@ -37,6 +36,21 @@ _NEEDS: dict[Shape, str] = {
 }
 
 
+class PipelineTask(Protocol):
+    """What a pipeline knows of its task: a `regard.tasks.Task`."""
+
+    @property
+    def kind(self) -> str:
+        """The name of the task."""
+
+    @property
+    def tag(self) -> str | None:
+        """The special token before its sources."""
+
+    def model_dump_json(self) -> str:
+        """Return its settings."""
+
+
 class Pipeline:
     """A model with its tokenizers, ready for use: the base of the pipelines of all tasks.
 
@@ -63,7 +77,7 @@ class Pipeline:
         settings: SearchSettings | None = None,
         precision: Literal["auto", "float", "int8"] = "auto",
         shortlist: Shortlist | None = None,
-        task: Mapping[str, Any] | None = None,
+        task: PipelineTask | None = None,
         name: str = "",
     ) -> None:
         if model.config.kind != self.shape:
@@ -80,11 +94,11 @@ class Pipeline:
         self.name = name
         self._model, self.source, self.target = model.eval(), source, target
         self.settings = SearchSettings() if settings is None else settings
-        self.task: Mapping[str, Any] = {"kind": self.kind} if task is None else task
+        self._task = task
         self._requested, self.shortlist = precision, shortlist
         self._snapshot: Snapshot | None = None
         self._is_shared = True
-        self._task_tag = self._tag_number(self.task.get("tag"))
+        self._task_tag = self._tag_number(None if task is None else task.tag)
         self._refresh()
 
     @classmethod
@@ -94,9 +108,9 @@ class Pipeline:
         precision: Literal["auto", "float", "int8"] = "auto",
         build: Callable[[TransformerConfig], Transformer] | None = None,
         device: str = "cpu",
-        task: Mapping[str, Any] | None = None,
+        task: PipelineTask | None = None,
     ) -> Self:
-        """Read a model directory with its tokenizers; `task` is one of the tables of its `task.json`."""
+        """Read a model directory with its tokenizers; `task` is one of the tasks of its `task.json`."""
         model = Transformer.load(path, at_least=torch.float32, build=build).to(resolve_device(device))
         source, target = load_tokenizers(path)
         settings = read_settings(path / GENERATION) if (path / GENERATION).exists() else SearchSettings()
@@ -182,7 +196,8 @@ class Pipeline:
     @property
     def identity(self) -> str:
         """A digest of this model as it computes: its weights, tokenizers, settings and task."""
-        described = f"{self.precision} {self.settings.model_dump_json()} {json.dumps(dict(self.task), sort_keys=True)}"
+        task = "" if self._task is None else self._task.model_dump_json()
+        described = f"{self.precision} {self.settings.model_dump_json()} {task}"
         digest = hashlib.sha256(described.encode())
         for tokenizer in (self.source, self.target):
             digest.update(tokenizer.to_json().encode())

@@ -1,7 +1,8 @@
 """Classification: a text to one of several labels, by an encoder."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Self
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self, overload
 
 import torch
 from torch import Tensor
@@ -9,8 +10,11 @@ from torch import Tensor
 from regard.data import Tokenizer, padded
 from regard.data.corpora import Example
 from regard.data.tokenizer import END, PAD
-from regard.errors import DataError
+from regard.errors import DataError, ModelError
+from regard.inference.pipeline import Pipeline
+from regard.inference.texts import checked_texts
 from regard.model import Transformer
+from regard.notebook import ranking_html
 from regard.tasks.task import Task, TokenPair
 
 _BATCH = 32  # texts that are read together
@@ -70,3 +74,77 @@ class ClassificationTask(Task):
         """Return the most probable label of each text."""
         found = self.probabilities(model, [self.source(example) for example in examples], tokenizer)
         return [self.labels[number] for number in found.argmax(1).tolist()]
+
+
+@dataclass(frozen=True, repr=False)
+class Classification:
+    """The labels of a text with their probabilities. `str()` of it is the most probable label."""
+
+    probabilities: dict[str, float]
+    """Of all labels, the most probable first."""
+    alternatives: tuple["Classification", ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The most probable label."""
+        return next(iter(self.probabilities))
+
+    @property
+    def text(self) -> str:
+        """The most probable label."""
+        return self.label
+
+    @property
+    def score(self) -> float:
+        """The probability of the most probable label."""
+        return self.probabilities[self.label]
+
+    def __str__(self) -> str:
+        return self.label
+
+    def __repr__(self) -> str:
+        return f"Classification({self.label!r}, score={self.score:.4f})"
+
+    def _repr_html_(self) -> str:
+        return ranking_html(list(self.probabilities.items()))
+
+    def content(self) -> dict[str, Any]:
+        """Return all that is known of it, for JSON."""
+        rounded = {label: round(probability, 6) for label, probability in self.probabilities.items()}
+        return {"label": self.label, "score": round(self.score, 6), "probabilities": rounded}
+
+    def warnings(self) -> Iterator[str]:
+        """Return what may be wrong with it: nothing."""
+        return iter(())
+
+
+class Classifier(Pipeline):
+    """A model ready to classify texts."""
+
+    kind: ClassVar[str] = "classification"
+    verb: ClassVar[str] = "classify"
+    shape = "encoder-only"
+
+    @property
+    def task(self) -> ClassificationTask:
+        """The task, with its labels."""
+        if not isinstance(self._task, ClassificationTask):
+            raise ModelError("a classifier needs the task with its labels, as the model's directory has it")
+        return self._task
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels in their order."""
+        return self.task.labels
+
+    @overload
+    def classify(self, texts: str) -> Classification: ...
+    @overload
+    def classify(self, texts: Sequence[str]) -> list[Classification]: ...
+    def classify(self, texts: str | Sequence[str]) -> Classification | list[Classification]:
+        """Return the labels of a text, or of several at once, with their probabilities."""
+        lines = checked_texts(texts, "texts")
+        found = []
+        for row in self.task.probabilities(self.model.eval(), lines, self.source).tolist():
+            found.append(Classification(dict(sorted(zip(self.labels, row, strict=True), key=lambda pair: -pair[1]))))
+        return found[0] if isinstance(texts, str) else found

@@ -6,43 +6,47 @@ from pathlib import Path
 from typing import Any
 
 from regard.configs import Config
-from regard.errors import ConfigError, ModelError
+from regard.errors import ConfigError, ModelError, shown
 from regard.files import check_names, read_json, replaced_file
 from regard.tasks.known import Tasks, kinds
 from regard.tasks.task import Task
 from regard.tasks.translation import TranslationTask
 
 TASKS_FILE = "task.json"
-_LARGEST = 16 << 20
+_LARGEST = 1 << 20
 DEFAULT_TASKS = (TranslationTask(),)
 """Those of a directory without the file: models were made for translation before there were other tasks."""
 
 
+class _Tables(Config):
+    """What the file holds, whatever the tasks are."""
+
+    tasks: list[dict[str, Any]]
+
+
 class _TaskFile(Config):
-    """What the file holds."""
+    """What the file holds where all tasks are regard's."""
 
     tasks: Tasks
 
 
 def read_tasks(directory: Path, own: Sequence[Task] = ()) -> tuple[Task, ...]:
-    """Read the tasks of a model; `own` are those that are not regard's, with the settings to take from the file."""
+    """Read the tasks of a model; `own` are those that are not regard's, whose settings are in the file too."""
     path = directory / TASKS_FILE
     if not path.exists():
         return DEFAULT_TASKS
     content = read_json(path, largest=_LARGEST)
     check_names(content, path)
-    tables = content.get("tasks")
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise ModelError(f"{path}: tasks is not a list of tables, each with the kind of a task")
-    mine = {task.kind: task for task in own if task.kind not in kinds()}
     try:
-        if all(table.get("kind") in mine for table in tables) and tables:
-            return tuple(type(mine[table["kind"]]).model_validate(table) for table in tables)
+        tables = _Tables.model_validate(content).tasks
+        classes = {task.kind: type(task) for task in own}
+        if tables and all(table.get("kind") in classes for table in tables):
+            return tuple(classes[str(table["kind"])].model_validate(table) for table in tables)
+        for table in tables:
+            if isinstance(kind := table.get("kind"), str) and kind not in kinds():
+                raise ModelError(f"{path}: the task {shown(kind)} is not one of regard's; it is given with task=")
         return _TaskFile.model_validate(content).tasks
     except ConfigError as error:
-        unknown = [str(table.get("kind")) for table in tables if table.get("kind") not in kinds()]
-        if unknown:
-            raise ModelError(f"{path}: the task {unknown[0]!r} is not one of regard's; give it with task=") from None
         raise ModelError(f"{path}: {error}") from None
 
 

@@ -1,8 +1,8 @@
 """Extractive question answering: the answer is a span of the context, found by its start and its end."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal, overload
 
 import torch
 from pydantic import Field
@@ -12,7 +12,9 @@ from regard.data import Tokenizer, padded
 from regard.data.corpora import Example
 from regard.data.tokenizer import END, PAD, START
 from regard.errors import DataError, InputError
+from regard.inference.pipeline import Pipeline
 from regard.model import Transformer
+from regard.tasks.question_answering import question_pairs
 from regard.tasks.task import Task, TokenPair
 
 _BATCH = 32  # windows that are read together
@@ -115,19 +117,43 @@ class ExtractiveTask(Task):
 
 @dataclass(frozen=True)
 class Span:
-    """A part of a context as an answer."""
+    """A part of a context as an answer. `str()` of it is the text."""
 
     text: str
+    """Empty where there is no answer."""
     start: int
-    """Of its first character."""
+    """The place of its first character in the context."""
     end: int
     logit: float
-    probability: float = 0.0
+    """Of start and end together."""
+    score: float = 0.0
+    """Its probability among the best spans and no answer."""
+    alternatives: tuple["Span", ...] = ()
+    """The next best, where more than one was asked for."""
 
     @property
     def is_null(self) -> bool:
         """Whether it stands for no answer."""
         return self.start == self.end
+
+    def __str__(self) -> str:
+        return self.text
+
+    def content(self) -> dict[str, Any]:
+        """Return all that is known of it, for JSON."""
+        content: dict[str, Any] = {
+            "text": self.text,
+            "score": round(self.score, 6),
+            "start": self.start,
+            "end": self.end,
+        }
+        if self.alternatives:
+            content["alternatives"] = [one.content() for one in self.alternatives]
+        return content
+
+    def warnings(self) -> Iterator[str]:
+        """Return what may be wrong with it: nothing."""
+        return iter(())
 
 
 @dataclass(frozen=True)
@@ -166,6 +192,51 @@ class Window:
         return spans
 
 
+class AnswerExtractor(Pipeline):
+    """A model ready to find answers to questions in texts."""
+
+    kind: ClassVar[str] = "extractive-question-answering"
+    verb: ClassVar[str] = "answer"
+    shape = "encoder-only"
+
+    @property
+    def task(self) -> ExtractiveTask:
+        """The task, with its windows and its threshold."""
+        return self._task if isinstance(self._task, ExtractiveTask) else ExtractiveTask()
+
+    @overload
+    def answer(self, questions: str, contexts: str, *, n_best: int = 1, threshold: float | None = None) -> Span: ...
+    @overload
+    def answer(
+        self,
+        questions: Sequence[str],
+        contexts: str | Sequence[str],
+        *,
+        n_best: int = 1,
+        threshold: float | None = None,
+    ) -> list[Span]: ...
+    def answer(
+        self,
+        questions: str | Sequence[str],
+        contexts: str | Sequence[str],
+        *,
+        n_best: int = 1,
+        threshold: float | None = None,
+    ) -> Span | list[Span]:
+        """Find the answer to a question in a context, or to several, each in its own context or all in one.
+
+        A context of any length is read in windows. `threshold` is how much better than no answer, in logits, an answer
+        must be, where it is not the task's own; an answer that is not has an empty text.
+        """
+        task = self.task if threshold is None else self.task.model_copy(update={"threshold": threshold})
+        pairs = [(context, question) for question, context in question_pairs(questions, contexts)]
+        found = [
+            replace(spans[0], alternatives=tuple(spans[1:n_best]))
+            for spans in task.best_spans(self.model.eval(), pairs, self.source, n_best)
+        ]
+        return found[0] if isinstance(questions, str) else found
+
+
 def _ranked(spans: list[Span], null: float, threshold: float, count: int) -> list[Span]:
     """Return distinct spans and the null span, best first, with the probabilities that they have among them."""
     distinct: dict[tuple[int, int], Span] = {}
@@ -174,7 +245,7 @@ def _ranked(spans: list[Span], null: float, threshold: float, count: int) -> lis
     every = [Span("", 0, 0, null + threshold), *distinct.values()]
     probabilities = torch.tensor([span.logit for span in every], dtype=torch.float64).softmax(0).tolist()
     ranked = sorted(zip(every, probabilities, strict=True), key=lambda pair: -pair[0].logit)
-    return [Span(span.text, span.start, span.end, span.logit, p) for span, p in ranked[: count + 1]]
+    return [replace(span, score=probability) for span, probability in ranked[: count + 1]]
 
 
 def _span(example: Example) -> tuple[int, int] | None:

@@ -46,7 +46,9 @@ def checked_tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
         return tuple(tasks)
     for task in tasks:
         if task.shape != "encoder-decoder":
-            raise InputError(f"{task.kind} needs a model that is {task.shape}; it is not one of several tasks of a model")
+            raise InputError(
+                f"{task.kind} needs a model that is {task.shape}; it is not one of several tasks of a model"
+            )
     # Translation has tags of its own, one for each language.
     return tuple(
         task if task.tag or task.kind == "translation" else task.model_copy(update={"tag": f"<{task.kind}>"})

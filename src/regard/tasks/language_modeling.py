@@ -1,14 +1,21 @@
 """Language modeling: what comes next in a text, by a decoder."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal, overload
 
 from pydantic import Field
 
 from regard.data import Tokenizer
 from regard.data.corpora import Example
 from regard.data.tokenizer import END
+from regard.decoding import Request, SearchSettings
+from regard.inference.pipeline import Pipeline
+from regard.inference.results import GeneratedText
+from regard.inference.texts import checked_texts
 from regard.tasks.task import Task, TokenPair
+
+_NEW_TOKENS = 100  # written after a prompt, unless max_length says otherwise
 
 
 class LanguageModelingTask(Task):
@@ -38,3 +45,32 @@ class LanguageModelingTask(Task):
     def model_fields_for(self) -> dict[str, Any]:
         """Return a decoder alone."""
         return {"encoder_layers": 0}
+
+
+class TextGenerator(Pipeline):
+    """A language model ready to go on with texts."""
+
+    kind: ClassVar[str] = "language-modeling"
+    verb: ClassVar[str] = "generate"
+    shape = "decoder-only"
+
+    @overload
+    def generate(self, texts: str, **changes: Any) -> GeneratedText: ...
+    @overload
+    def generate(self, texts: Sequence[str], **changes: Any) -> list[GeneratedText]: ...
+    def generate(self, texts: str | Sequence[str], **changes: Any) -> GeneratedText | list[GeneratedText]:
+        """Go on with a text, or with several at once; what is returned begins with the text itself.
+
+        The fields of `SearchSettings` change the search: `sample=True` with `temperature`, `top_k` and `top_p` for
+        random texts, `max_length` for how many tokens are written.
+        """
+        self._refresh()
+        settings = self.with_changes(changes)
+        prompts = [self.target.encode(text) for text in checked_texts(texts, "texts")]
+        found = self._found(prompts, settings, lambda prompt: self._continuation(prompt, settings))
+        made = [self._generated(hypotheses) for hypotheses in found]
+        return made[0] if isinstance(texts, str) else made
+
+    def _continuation(self, prompt: Sequence[int], settings: SearchSettings) -> Request:
+        new = settings.max_length or _NEW_TOKENS
+        return replace(self._request(prompt, settings), prefix=tuple(prompt), limit=len(prompt) + new)

@@ -1,9 +1,14 @@
-"""Question answering in words: a context and a question are the source, the answer is the target."""
+"""Question answering in words: a question and its context are the source, the answer is the target."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, overload
 
 from regard.data.corpora import Example
+from regard.errors import InputError
+from regard.inference.results import GeneratedText
+from regard.inference.texts import checked_texts
 from regard.tasks.task import Task
+from regard.tasks.text2text import TextToText
 
 
 class QuestionAnsweringTask(Task):
@@ -17,18 +22,54 @@ class QuestionAnsweringTask(Task):
     metrics = ("squad_f1", "squad_exact", "exact")
 
     def source(self, example: Example) -> str:
-        """Return the question, then the context: a long context is cut at its end, never the question."""
+        """Return the question, then the context."""
         return f"{example['question']} {example['context']}".strip()
 
     def target(self, example: Example) -> str:
         """Return the first answer."""
         answers = example["answers"]
-        return answers[0].text if answers else self.no_answer
+        return str(answers[0].text) if answers else self.no_answer
 
     def references(self, example: Example) -> list[str]:
-        """Return all answers that were given; none for a question without one."""
+        """Return all answers that were given; the empty one for a question without any."""
         return [answer.text for answer in example["answers"]] or [""]
 
     def answer(self, text: str) -> str:
         """Return what was written, or nothing where it says that there is no answer."""
         return "" if text == self.no_answer else text
+
+
+class QuestionAnswerer(TextToText):
+    """A model ready to answer questions about texts in its own words."""
+
+    kind: ClassVar[str] = "question-answering"
+    verb: ClassVar[str] = "answer"
+
+    @overload
+    def answer(self, questions: str, contexts: str, **changes: Any) -> GeneratedText: ...
+    @overload
+    def answer(
+        self, questions: Sequence[str], contexts: str | Sequence[str], **changes: Any
+    ) -> list[GeneratedText]: ...
+    def answer(
+        self, questions: str | Sequence[str], contexts: str | Sequence[str], **changes: Any
+    ) -> GeneratedText | list[GeneratedText]:
+        """Answer a question about a context, or several, each about its own context or all about one."""
+        pairs = question_pairs(questions, contexts)
+        made = self.write([{"question": question, "context": context} for question, context in pairs], **changes)
+        return made[0] if isinstance(questions, str) else made
+
+
+def question_pairs(questions: str | Sequence[str], contexts: str | Sequence[str]) -> list[tuple[str, str]]:
+    """Return questions with their contexts; raise an `InputError` where one is missing."""
+    asked, read = checked_texts(questions, "questions"), checked_texts(contexts, "contexts")
+    if isinstance(contexts, str):
+        read = read * len(asked)
+    if len(asked) != len(read):
+        raise InputError(f"{len(asked)} questions are asked about {len(read)} contexts; each question has one")
+    for question, context in zip(asked, read, strict=True):
+        if not question.strip():
+            raise InputError("a question is empty")
+        if not context.strip():
+            raise InputError(f"the question {question[:40]!r} has no context to find the answer in")
+    return list(zip(asked, read, strict=True))

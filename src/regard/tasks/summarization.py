@@ -1,8 +1,13 @@
 """Summarization: a document to a short text."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, overload
 
+from regard.errors import InputError
+from regard.inference.results import GeneratedText
+from regard.inference.texts import checked_texts
 from regard.tasks.task import Task
+from regard.tasks.text2text import TextToText
 
 
 class SummarizationTask(Task):
@@ -12,3 +17,27 @@ class SummarizationTask(Task):
 
     fields = ("document", "summary")
     metrics = ("rouge1", "rouge2", "rougeL", "bleu", "chrf", "exact")
+
+
+class Summarizer(TextToText):
+    """A model ready to summarize. `regard.load` makes one from the directory of a model that was trained for it."""
+
+    kind: ClassVar[str] = "summarization"
+    verb: ClassVar[str] = "summarize"
+
+    @overload
+    def summarize(self, documents: str, **changes: Any) -> GeneratedText: ...
+    @overload
+    def summarize(self, documents: Sequence[str], **changes: Any) -> list[GeneratedText]: ...
+    def summarize(self, documents: str | Sequence[str], **changes: Any) -> GeneratedText | list[GeneratedText]:
+        """Summarize a document, or several at once.
+
+        The fields of `SearchSettings` change the search: `min_length` and `max_length`, in tokens, control how long a
+        summary is, `no_repeat` keeps n-grams from coming twice. A document is read whole, however long it is.
+        """
+        texts = checked_texts(documents, "documents")
+        for number, text in enumerate(texts):
+            if not text.strip():
+                raise InputError(f"document {number + 1} is empty; there is nothing to summarize")
+        made = self.write([{"document": text} for text in texts], **changes)
+        return made[0] if isinstance(documents, str) else made

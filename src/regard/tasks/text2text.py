@@ -1,12 +1,48 @@
-"""Text to text: any task whose examples are pairs of texts."""
+"""Text to text: any task whose examples are a text to read and a text to write."""
 
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, overload
 
+from regard.data.corpora import Example
+from regard.inference.pipeline import Pipeline
+from regard.inference.results import GeneratedText
 from regard.tasks.task import Task
 
 
 class TextToTextTask(Task):
-    """Pairs of texts, with fields `source` and `target`."""
+    """Pairs of texts: fields `source` and `target`."""
 
     kind: Literal["text2text"] = "text2text"
+
     metrics = ("exact", "bleu", "chrf", "rouge1", "rouge2", "rougeL", "code_bleu4")
+
+
+class TextToText(Pipeline):
+    """A model put to work on the examples of a text-to-text task, one of regard's or one of your own."""
+
+    kind: ClassVar[str] = "text2text"
+    verb: ClassVar[str] = "generate"
+
+    @property
+    def task(self) -> Task:
+        """The task, with its settings."""
+        return self._task if isinstance(self._task, Task) else TextToTextTask()
+
+    @overload
+    def write(self, examples: Example, **changes: Any) -> GeneratedText: ...
+    @overload
+    def write(self, examples: Sequence[Example], **changes: Any) -> list[GeneratedText]: ...
+    def write(self, examples: Example | Sequence[Example], **changes: Any) -> GeneratedText | list[GeneratedText]:
+        """Return the answer to an example, or to several at once. The fields of `SearchSettings` change the search.
+
+        An example has the fields of the task but the one that is written, such as `{"source": "a text"}`.
+        """
+        several = [examples] if isinstance(examples, Mapping) else list(examples)
+        made = self.generate([self.task.source(example) for example in several], **changes)
+        answers = [self._answer(one) for one in made]
+        return answers[0] if isinstance(examples, Mapping) else answers
+
+    def _answer(self, made: GeneratedText) -> GeneratedText:
+        others = tuple(self._answer(one) for one in made.alternatives)
+        return replace(made, text=self.task.answer(made.text), alternatives=others)

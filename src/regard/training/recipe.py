@@ -280,7 +280,9 @@ class Run(Config):
             if corpus.task is not None and corpus.task not in kinds:
                 raise InputError(f"a corpus is for the task {corpus.task!r}; the run has {', '.join(kinds)}")
             if corpus.tag is not None and self.shape == "decoder-only":
-                raise InputError(f"a corpus has the tag {corpus.tag!r}, and a decoder alone has no source to put it before")
+                raise InputError(
+                    f"a corpus has the tag {corpus.tag!r}, and a decoder alone has no source to put it before"
+                )
         metric = self.validation.metric
         for task in self.task:
             if metric != "loss" and metric not in task.metrics:
@@ -288,9 +290,13 @@ class Run(Config):
                 raise InputError(f"validation.metric is {metric!r}; for {task.kind} it is one of {known}")
         if self.shape != "encoder-decoder":
             if not self.tokenizer.shared or self.tokenizer.target is not None:
-                raise InputError(f"a model that is {self.shape} has one vocabulary; leave tokenizer.shared and target out")
+                raise InputError(
+                    f"a model that is {self.shape} has one vocabulary; leave tokenizer.shared and target out"
+                )
         if self.shape == "encoder-only" and (self.training.r_drop > 0.0 or self.training.softmax_gradient != "exact"):
-            raise InputError(f"training.r_drop and sampled gradients are for models that write; {self.task[0].kind} has none")
+            raise InputError(
+                f"training.r_drop and sampled gradients are for models that write; {self.task[0].kind} has none"
+            )
 
     @property
     def shape(self) -> Shape:

@@ -74,7 +74,9 @@ class Validator:
         """Return the answer of the model for each example."""
         if self._run.shape == "encoder-only":
             return [
-                answer for task, examples in self._read for answer in task.predictions(model, examples, self._sides.source)
+                answer
+                for task, examples in self._read
+                for answer in task.predictions(model, examples, self._sides.source)
             ]
         sources = [self._examples.pair(example)[0] for example in self._examples.numbers.tolist()]
         settings = self._settings

@@ -7,33 +7,35 @@ import pytest
 
 from regard.errors import ModelError
 from regard.tasks.directory import read_tasks
+from regard.tasks.question_answering import QuestionAnsweringTask
+from regard.tasks.translation import TranslationTask
 
 
 def test_without_a_file_a_model_is_for_translation(tmp_path: Path) -> None:
-    assert read_tasks(tmp_path) == [{"kind": "translation"}]
+    assert read_tasks(tmp_path) == (TranslationTask(),)
 
 
 def test_tasks_are_read_in_their_order(tmp_path: Path) -> None:
     (tmp_path / "task.json").write_text(
         '{"tasks": [{"kind": "question-answering", "tag": "<answer>"}, {"kind": "translation"}]}'
     )
-    assert read_tasks(tmp_path) == [{"kind": "question-answering", "tag": "<answer>"}, {"kind": "translation"}]
+    assert read_tasks(tmp_path) == (QuestionAnsweringTask(tag="<answer>"), TranslationTask())
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
         ("[1]", "task.json holds a JSON list; an object was expected"),
-        ("{}", "tasks is not a list of 1 to 100 tasks"),
-        ('{"tasks": []}', "tasks is not a list of 1 to 100 tasks"),
-        ('{"tasks": "translation"}', "tasks is not a list of 1 to 100 tasks"),
-        ('{"tasks": [{"kind": "translation"}], "task": 1}', "task is not a key it knows; it has tasks"),
-        ('{"tasks": ["translation"]}', r"tasks\.0 is not a table with a kind"),
-        ('{"tasks": [{"kind": "translation"}, {"tag": "<x>"}]}', r"tasks\.1 is not a table with a kind"),
-        ('{"tasks": [{"kind": 3}]}', r"tasks\.0\.kind is 3; a name such as translation was expected"),
-        ('{"tasks": [{"kind": "a\\nb"}]}', r"tasks\.0\.kind is 'a\\nb'; a name such as translation"),
-        ('{"tasks": [{"kind": "translation", "a\\nb": 1}]}', "is not a key it knows"),
-        ('{"tasks": [{"kind": "translation", "tag": 3}]}', r"tasks\.0\.tag is 3; a special token"),
+        ("{}", "tasks is missing"),
+        ('{"tasks": []}', "task names nothing; a model has one task"),
+        ('{"tasks": "translation"}', "tasks is 'translation'"),
+        ('{"tasks": [{"kind": "translation"}], "task": 1}', "task is not a key it knows"),
+        ('{"tasks": ["translation"]}', r"tasks\.0 is 'translation'"),
+        ('{"tasks": [{"kind": "translation"}, {"tag": "<x>"}]}', r"tasks\.1"),
+        ('{"tasks": [{"kind": 3}]}', r"tasks\.0"),
+        ('{"tasks": [{"kind": "a\\nb"}]}', "the task 'a.{1,2}nb' is not one of regard's"),
+        ('{"tasks": [{"kind": "translation", "windows": 1}]}', "is not a key it knows"),
+        ('{"tasks": [{"kind": "translation", "tag": 3}]}', "tag is 3"),
         ("[" * 100_000, "task.json is not JSON"),
     ],
 )

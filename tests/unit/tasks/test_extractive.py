@@ -22,7 +22,9 @@ def example(context: str, question: str, *answers: Answer) -> dict[str, object]:
     return {"context": context, "question": question, "answers": list(answers)}
 
 
-@given(words=st.lists(st.sampled_from(WORDS), min_size=1, max_size=120), at=st.integers(0, 119), count=st.integers(1, 3))
+@given(
+    words=st.lists(st.sampled_from(WORDS), min_size=1, max_size=120), at=st.integers(0, 119), count=st.integers(1, 3)
+)
 def test_every_token_of_a_context_is_in_a_window_and_a_short_answer_is_whole_in_one(
     tokenizer: Tokenizer, words: list[str], at: int, count: int
 ) -> None:
@@ -76,9 +78,7 @@ def test_the_best_span_has_the_highest_sum_of_start_and_end_and_is_no_longer_tha
     generator = torch.Generator().manual_seed(1)
     for _ in range(50):
         logits = torch.randn(7, 2, generator=generator)
-        scores = {
-            (i, j): float(logits[3 + i, 0] + logits[3 + j, 1]) for i in range(4) for j in range(i, min(4, i + 2))
-        }
+        scores = {(i, j): float(logits[3 + i, 0] + logits[3 + j, 1]) for i in range(4) for j in range(i, min(4, i + 2))}
         (i, j), best = max(scores.items(), key=lambda item: item[1])
         (span,) = window.best(logits, context, longest=2, count=1)
         assert span.text == context[window.offsets[i][0] : window.offsets[j][1]].strip()

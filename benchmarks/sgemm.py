@@ -95,7 +95,8 @@ def main() -> None:
                 found = {library: speed(works[library], R * D * X) for library in turned}
                 if number:  # the first warms up
                     rounds.append(found)
-            medians = " | ".join(f"{statistics.median(row[library] for row in rounds):.0f}" for library in works)
+            columns = [[row[library] for row in rounds] for library in works]
+            medians = " | ".join(f"{statistics.median(column):.0f}" for column in columns)
             ratios = [row["regard"] / row["oneDNN"] for row in rounds]
             ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
             lines.append(f"| {R} × {D} → {X} | {name} | {medians} | {ratio} |")

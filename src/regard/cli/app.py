@@ -5,7 +5,9 @@ from typing import Annotated
 import typer
 
 from regard import __version__
+from regard.cli.answer import answer
 from regard.cli.average import average
+from regard.cli.classify import classify
 from regard.cli.convert import convert
 from regard.cli.data import app as data
 from regard.cli.describe import describe
@@ -18,6 +20,7 @@ from regard.cli.plot import plot
 from regard.cli.reproduce import reproduce
 from regard.cli.score import score
 from regard.cli.shortlist import shortlist
+from regard.cli.summarize import summarize
 from regard.cli.tokenizer import app as tokenizer
 from regard.cli.train import train
 from regard.cli.translate import translate
@@ -30,6 +33,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(translate)
+app.command()(summarize)
+app.command()(answer)
+app.command()(classify)
 app.command()(generate)
 app.command()(train)
 app.command()(evaluate)

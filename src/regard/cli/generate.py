@@ -1,4 +1,4 @@
-"""`regard generate`: the target that a model writes for each text, whatever it was trained for."""
+"""`regard generate`: what a text-to-text model writes for each text, or a language model after it."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,7 @@ from regard.cli.text_jobs import FileJob, Output, TextJob, input_of, stream_line
 if TYPE_CHECKING:
     from regard.inference.pipeline import Pipeline
 
-_KINDS = ("text2text",)
+_KINDS = ("text2text", "language-modeling")
 
 
 @with_option_groups
@@ -25,7 +25,7 @@ def generate(
     job: FileJob,
     runtime: Runtime,
 ) -> None:
-    """Write the target of each text, for any text-to-text task. Lines come out in order, one for one.
+    """Write the target of each text, or go on with it (language models). Lines come out in order, one for one.
 
     Search and sampling options that are not given are the model's own (generation.json).
     """

@@ -16,6 +16,14 @@ def input_lines() -> Iterator[str]:
             raise DataError(f"standard input, line {number} is not UTF-8: byte {error.start + 1} is wrong") from None
 
 
+def whole_input(name: str) -> str:
+    """Read all of standard input as one text, which is called by a name where there is none."""
+    text = "\n".join(input_lines())
+    if not text.strip():
+        raise DataError(f"standard input is empty; {name} was expected")
+    return text
+
+
 def output_line(text: str) -> None:
     """Write a line to standard output, in UTF-8 whatever the locale."""
     sys.stdout.buffer.write(text.encode() + b"\n")

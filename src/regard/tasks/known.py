@@ -46,9 +46,7 @@ def checked_tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
         return tuple(tasks)
     for task in tasks:
         if task.shape != "encoder-decoder":
-            raise InputError(
-                f"{task.kind} needs a model that is {task.shape}; it is not one of several tasks of a model"
-            )
+            raise InputError(f"{task.kind} needs a model that is {task.shape}; it cannot be one of several tasks")
     # Translation has tags of its own, one for each language.
     return tuple(
         task if task.tag or task.kind == "translation" else task.model_copy(update={"tag": f"<{task.kind}>"})

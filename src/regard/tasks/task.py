@@ -58,7 +58,7 @@ class Task(Config):
         return text
 
     def texts(self, example: Example) -> tuple[str, ...]:
-        """Return the texts that tokenizers learn from, source and target; an example without one of them is left out."""
+        """Return the texts that tokenizers learn from, source and target; an example that lacks one is left out."""
         return self.source(example), self.target(example)
 
     def encode(self, examples: Sequence[Example], source: Tokenizer, target: Tokenizer) -> list[TokenPair]:

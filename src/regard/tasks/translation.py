@@ -18,7 +18,7 @@ _FEWEST_WITH_REQUIRED = 5  # hypotheses; fewer cannot both translate and wait fo
 
 
 class TranslationTask(Task):
-    """Texts with their translations: fields `source` and `target`. Tags of corpora, such as <2de>, name the language."""
+    """Texts with translations: fields `source` and `target`. Tags of corpora, such as <2de>, name the language."""
 
     kind: Literal["translation"] = "translation"
 

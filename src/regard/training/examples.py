@@ -128,7 +128,7 @@ class Examples:
         return plan_batches(numbers, self._lengths, budget=budget, seed=seed, epoch=epoch)
 
     def pair(self, example: int) -> tuple[list[int], list[int]]:
-        """Return one example: the source with its tag and its end, and the bare target; a decoder alone has no source."""
+        """Return one example: the source with its tag and its end, if there is an encoder, and the bare target."""
         corpus, tag, row = self._located(example)
         before = [] if tag is None else [tag]
         after = [] if self._shape == "decoder-only" else [self._source_end]

@@ -44,7 +44,7 @@ def head_loss(model: Transformer, batch: Batch, smoothing: float = 0.0) -> Tenso
 
 
 def plain_loss(model: Transformer, batch: Batch) -> Tensor:
-    """Return the cross-entropy of a batch with labels that are not smoothed, as the model itself computes it, summed."""
+    """Return the cross-entropy of a batch, labels not smoothed, as the model itself computes it, summed."""
     if model.config.kind == "encoder-only":
         return head_loss(model, batch)
     real_BT = batch.labels_BT != model.config.pad_id

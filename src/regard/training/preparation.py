@@ -11,8 +11,8 @@ from regard.data.token_store import LONGEST_LINE, is_oversized
 from regard.data.tokenizer import SOURCE_TOKENIZER, TOKENIZER, load_tokenizers
 from regard.errors import ConfigError, DataError, InputError
 from regard.model import TransformerConfig
-from regard.training.examples import Examples, Limit
 from regard.tasks.directory import TASKS_FILE, read_tasks, write_tasks
+from regard.training.examples import Examples, Limit
 from regard.training.recipe import Run, cache_directory
 
 Tell = Callable[[str], None]

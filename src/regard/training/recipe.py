@@ -288,11 +288,8 @@ class Run(Config):
             if metric != "loss" and metric not in task.metrics:
                 known = ", ".join(("loss", *task.metrics))
                 raise InputError(f"validation.metric is {metric!r}; for {task.kind} it is one of {known}")
-        if self.shape != "encoder-decoder":
-            if not self.tokenizer.shared or self.tokenizer.target is not None:
-                raise InputError(
-                    f"a model that is {self.shape} has one vocabulary; leave tokenizer.shared and target out"
-                )
+        if self.shape != "encoder-decoder" and (not self.tokenizer.shared or self.tokenizer.target is not None):
+            raise InputError(f"a model that is {self.shape} has one vocabulary; leave tokenizer.shared and target out")
         if self.shape == "encoder-only" and (self.training.r_drop > 0.0 or self.training.softmax_gradient != "exact"):
             raise InputError(
                 f"training.r_drop and sampled gradients are for models that write; {self.task[0].kind} has none"

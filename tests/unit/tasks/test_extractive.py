@@ -10,7 +10,8 @@ from regard.data.squad import Answer
 from regard.errors import ConfigError, DataError, InputError
 from regard.tasks.extractive import ExtractiveTask, Window
 
-WORDS = "Anna went to the garden Ben took a red ball and gave it to Clara who was in the kitchen with Dan".split()
+TEXT = "Anna went to the garden Ben took a red ball and gave it to Clara who was in the kitchen with Dan"
+WORDS = TEXT.split()
 
 
 @pytest.fixture(scope="module")

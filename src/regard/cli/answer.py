@@ -1,0 +1,140 @@
+"""`regard answer`: questions about a text."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from regard.cli.option_groups import with_option_groups
+from regard.cli.outputs import Format, Result
+from regard.cli.runtime import Runtime
+from regard.cli.search_options import SearchOptions, option_name
+from regard.cli.text_jobs import FileJob, TextJob
+from regard.errors import DataError, InputError
+
+_KINDS = ("question-answering", "extractive-question-answering")
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """Where the texts are that questions are about."""
+
+    context: Annotated[Path | None, typer.Option("--context", "-c", help="File with the text of all questions.")] = None
+    squad: Annotated[Path | None, typer.Option(help="SQuAD file; its questions are answered, by their ids.")] = None
+
+
+@with_option_groups
+def answer(
+    *,
+    question: Annotated[
+        list[str] | None, typer.Argument(help="Questions; without any, lines of standard input.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="Model directory or packaged model.")],
+    contexts: Contexts,
+    threshold: Annotated[float | None, typer.Option(help="Margin over no answer, in logits (extractive).")] = None,
+    form: Annotated[Format, typer.Option("--format", help="Format of a line of output.")] = Format.text,
+    search: SearchOptions,
+    job: FileJob,
+    runtime: Runtime,
+) -> None:
+    """Answer questions about the text in --context, a line for a line; a question without an answer has a blank line.
+
+    Without --context, each line of standard input or of --input is a JSON object with question and context.
+    """
+    _check(question, contexts, form, search, job)
+    from regard.memory import keep_memory
+
+    keep_memory()
+    pipeline: Any = runtime.load(model, _KINDS)
+    options = _options(pipeline.shape, threshold, search)
+    if contexts.squad is not None:
+        _answer_squad(pipeline, contexts.squad, job.output, options)
+        return
+    context = None if contexts.context is None else _read_context(contexts.context)
+
+    def run(lines: list[str], first: int) -> Sequence[Result]:
+        pairs = [_pair(line, number, context, job.source) for number, line in enumerate(lines, first)]
+        found: Sequence[Result] = pipeline.answer([pair[0] for pair in pairs], [pair[1] for pair in pairs], **options)
+        return found
+
+    TextJob(
+        run=run,
+        form=form,
+        identity=lambda: {"options": options, "context": context, "model": pipeline.identity},
+    ).start(question, job)
+
+
+def _check(question: list[str] | None, contexts: Contexts, form: Format, search: dict[str, Any], job: FileJob) -> None:
+    if contexts.squad is not None:
+        if question or contexts.context is not None or job.source is not None or job.shard is not None:
+            raise InputError("--squad has questions and contexts; it goes without others and without --input")
+        if form != Format.text:
+            raise InputError("the answers to --squad are a JSON object by ids; leave --format out")
+        return
+    job.check(question)
+    if question and contexts.context is None:
+        raise InputError("a question needs a text to find the answer in: --context FILE")
+    if form == Format.text and search.get("n_best", 1) > 1:
+        raise InputError(f"--n-best {search['n_best']} needs --format tsv or jsonl: in text, a line stands for a line")
+
+
+def _options(shape: str, threshold: float | None, search: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a model that writes answers, or of one that finds them."""
+    if shape == "encoder-only":
+        refused = [option_name(name) for name in search if name != "n_best"]
+        if refused:
+            raise InputError(f"{refused[0]} is for models that write; this one finds answers in the text")
+        return {**search, "threshold": threshold}
+    if threshold is not None:
+        raise InputError("--threshold is for models that find answers in the text; this one writes them")
+    return search
+
+
+def _read_context(path: Path) -> str:
+    from regard.data.reading import read_text
+
+    text = read_text(path)
+    if not text.strip():
+        raise DataError(f"{path} is empty; there is no text to find answers in")
+    return text
+
+
+def _pair(line: str, number: int, context: str | None, source: Path | None) -> tuple[str, str]:
+    """Return the question and the context of a line."""
+    place = f"{source or 'standard input'}, line {number}"
+    if context is not None:
+        if not line.strip():
+            raise DataError(f"{place} is blank; a question was expected")
+        return line, context
+    try:
+        content = json.loads(line)
+    except ValueError:
+        raise DataError(f"{place} is not JSON; without --context a line has question and context") from None
+    fields = []
+    for field in ("question", "context"):
+        value = content.get(field) if isinstance(content, dict) else None
+        if not isinstance(value, str) or not value.strip():
+            raise DataError(f"{place} has no field {field!r}, or no text in it")
+        fields.append(value)
+    return fields[0], fields[1]
+
+
+def _answer_squad(pipeline: Any, path: Path, output: Path | None, options: dict[str, Any]) -> None:
+    from regard.cli.progress import progress
+    from regard.data.squad import read_squad, write_predictions
+
+    examples = read_squad(path).examples
+    answers: dict[str, str] = {}
+    with progress(len(examples)) as moved:
+        for first in range(0, len(examples), 100):
+            some = examples[first : first + 100]
+            found = pipeline.answer([one.question for one in some], [one.context for one in some], **options)
+            answers |= {one.id: result.text for one, result in zip(some, found, strict=True)}
+            moved.by(len(some))
+    if output is None:
+        typer.echo(json.dumps(answers, ensure_ascii=False, indent=1))
+    else:
+        write_predictions(output, answers)

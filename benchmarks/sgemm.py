@@ -80,7 +80,7 @@ def main() -> None:
         "",
         f"`python -m benchmarks.sgemm` made this file. {machine()}; {threads} threads.",
         "",
-        "GMAC/s, medians of rounds in which the three take turns in one process; in brackets, how many times as fast as",
+        "GMAC/s, medians of rounds in which the three take turns in one process, and how many times as fast as",
         "oneDNN the package's kernel is: the median of the rounds' own ratios, lowest and highest.",
         "",
         "| rows × inputs → outputs | product | regard | MKL | oneDNN | regard to oneDNN |",

@@ -63,9 +63,9 @@ def load(
     The result is the pipeline of the model's task, a `Translator` for translation. `task` is the kind that is needed,
     such as "translation", or several that will do: a model of several tasks has its first unless one is named, and a
     model of others is refused. A model of a task of your own is loaded with that `Task`. `precision` is "float" for the
-    weights as they are, "int8" for rounded ones, "auto" for what is faster on this machine. `build` is the function from
-    a config to a model that was given to `regard.train`, if one was. `device` is "cpu", "cuda", "mps", or "auto" for a
-    GPU if there is one.
+    weights as they are, "int8" for rounded ones, "auto" for what is faster on this machine. `build` is the function
+    from a config to a model that was given to `regard.train`, if one was. `device` is "cpu", "cuda", "mps", or "auto"
+    for a GPU if there is one.
     """
     prepare_process()
     path = models.find(name)

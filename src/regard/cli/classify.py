@@ -22,7 +22,7 @@ def classify(
     job: FileJob,
     runtime: Runtime,
 ) -> None:
-    """Print the most probable label of each text, a line for a line; with tsv its probability, with jsonl those of all."""
+    """Print the most probable label of each text, a line for a line; tsv has its probability, jsonl those of all."""
     job.check(text)
     from regard.memory import keep_memory
 

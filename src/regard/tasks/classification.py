@@ -148,3 +148,7 @@ class Classifier(Pipeline):
         for row in self.task.probabilities(self.model.eval(), lines, self.source).tolist():
             found.append(Classification(dict(sorted(zip(self.labels, row, strict=True), key=lambda pair: -pair[1]))))
         return found[0] if isinstance(texts, str) else found
+
+    def predictions(self, examples: Sequence[Example]) -> list[str]:
+        """Return the labels of examples, as metrics compare them."""
+        return self.task.predictions(self.model.eval(), examples, self.source)

@@ -236,6 +236,10 @@ class AnswerExtractor(Pipeline):
         ]
         return found[0] if isinstance(questions, str) else found
 
+    def predictions(self, examples: Sequence[Example]) -> list[str]:
+        """Return the answers to examples, as metrics compare them."""
+        return self.task.predictions(self.model.eval(), examples, self.source)
+
 
 def _ranked(spans: list[Span], null: float, threshold: float, count: int) -> list[Span]:
     """Return distinct spans and the null span, best first, with the probabilities that they have among them."""

@@ -38,7 +38,7 @@ def _as_list(value: Any) -> Any:
 
 
 def checked_tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    """Return the tasks of one model, each with its tag if there are several; raise an `InputError` if they don't fit."""
+    """Return the tasks of one model, with tags if there are several; raise an `InputError` where they do not fit."""
     kinds = [task.kind for task in tasks]
     if not tasks or len(set(kinds)) < len(kinds):
         raise InputError(f"task names {', '.join(kinds) or 'nothing'}; a model has one task, or several different ones")

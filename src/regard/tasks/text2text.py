@@ -43,6 +43,10 @@ class TextToText(Pipeline):
         answers = [self._answer(one) for one in made]
         return answers[0] if isinstance(examples, Mapping) else answers
 
+    def predictions(self, examples: Sequence[Example], **changes: Any) -> list[str]:
+        """Return the answers to examples, as metrics compare them."""
+        return [one.text for one in self.write(examples, **changes)]
+
     def _answer(self, made: GeneratedText) -> GeneratedText:
         others = tuple(self._answer(one) for one in made.alternatives)
         return replace(made, text=self.task.answer(made.text), alternatives=others)

@@ -1,7 +1,6 @@
 """`regard evaluate`: how good a model is, on its run's validation data, its test set or files."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,21 +19,14 @@ if TYPE_CHECKING:
 _file_option = partial(typer.Option, rich_help_panel="On a test set or on files")
 
 
-class Metric(StrEnum):
-    """What texts are scored by."""
-
-    bleu = "bleu"
-    chrf = "chrf"
-    exact = "exact"
-    loss = "loss"
-
-
 @dataclass(frozen=True)
 class EvaluationSet:
     """The test set that a model is scored on; without files, the model's own."""
 
     source: Annotated[Path | None, _file_option(help="Source file; by default own test set.")] = None
     reference: Annotated[Path | None, _file_option(help="File of reference translations.")] = None
+    data: Annotated[Path | None, _file_option(help="Examples: JSON lines, tsv, SQuAD (.json), bAbI (.txt).")] = None
+    task: Annotated[str | None, _file_option(help="Task, for a model of several.")] = None
     to: Annotated[str | None, _file_option(help="Target language; by default all.")] = None
     bootstrap: Annotated[int | None, _file_option(min=1, help="Samples for the 95 % intervals; 1000.")] = None
 
@@ -43,14 +35,14 @@ class EvaluationSet:
 def evaluate(
     *,
     directory: Annotated[Path | None, typer.Argument(help="Run directory, or with --run a snapshot of it.")] = None,
-    metric: Annotated[Metric | None, typer.Option(help="Metric; by default that of the run.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Metric of the task; by default that of the run.")] = None,
     run: Annotated[Path | None, typer.Option(help="Run that has the validation data.")] = None,
     model: Annotated[str | None, _file_option(help="Model directory or packaged model.")] = None,
     files: EvaluationSet,
     search: SearchOptions,
     runtime: Runtime,
 ) -> None:
-    """Score a model on the validation data of its run, on the test set that it comes with, or on files.
+    """Score a model by the metrics of its task, on its run's validation data, on its own test set, or on files.
 
     Search and sampling options that are not given are the model's own (generation.json); a run takes --beam only.
     """
@@ -59,7 +51,11 @@ def evaluate(
             raise InputError("--model takes a test set or files; it goes without a run and without a metric")
         if (files.source is None) != (files.reference is None):
             raise InputError("--source and --reference go together; without both, the model's own test set is used")
-        _evaluate_model(runtime.load(model, "translation"), model, files, search)
+        pipeline = runtime.load(model, files.task)
+        if pipeline.kind == "translation" and files.data is None:
+            _evaluate_model(pipeline, model, files, search)
+        else:
+            _evaluate_task(pipeline, model, files, search)
         return
     if directory is None or files != EvaluationSet():
         raise InputError("give the directory of a run, or --model with or without --source and --reference")
@@ -72,14 +68,36 @@ def evaluate(
     _evaluate_run(directory, run or directory, metric, search.get("beam"))
 
 
-def _evaluate_run(directory: Path, run: Path, metric: Metric | None, beam: int | None) -> None:
+def _evaluate_run(directory: Path, run: Path, metric: str | None, beam: int | None) -> None:
     from regard.training.evaluation import evaluate_run
 
-    result = evaluate_run(directory, run, metric=metric and metric.value, beam=beam)
+    result = evaluate_run(directory, run, metric=metric, beam=beam)
     typer.echo(f"loss {result.loss:.4f} per token, perplexity {result.perplexity:.2f}")
     if result.score is not None:
         typer.echo(result.score.text)
         typer.echo(f"signature {result.score.signature}")
+
+
+def _evaluate_task(pipeline: Any, model: str, files: EvaluationSet, search: dict[str, Any]) -> None:
+    from regard import models
+    from regard.cli.progress import progress
+    from regard.tasks.evaluation import TEST_SET, corpus_of, evaluate_examples
+
+    if files.source is not None or (files.to is not None and pipeline.kind != "translation"):
+        raise InputError(f"--source, --reference and --to are for translation; {pipeline.kind} takes --data")
+    if pipeline.shape == "encoder-only" and search:
+        raise InputError(f"{option_name(next(iter(search)))} is for models that write; {pipeline.kind} does not search")
+    path = files.data or models.find(model) / TEST_SET
+    if not path.exists():
+        raise DataError(f"{path} is missing; " + ("" if files.data else "a model without a test set is given --data"))
+    examples = list(corpus_of(path).examples(pipeline.task.fields))
+    changes = {**search, **({"to": files.to} if files.to is not None else {})}
+    with progress(len(examples)) as moved:
+        scores = evaluate_examples(pipeline, examples, bootstrap=files.bootstrap or 1000, advance=moved.by, **changes)
+    typer.echo(f"{pipeline.kind}, {len(examples):,} examples")
+    for score in scores:
+        low, high = score.interval or (score.value, score.value)
+        typer.echo(f"{score.name:12} {score.value:6.2f}  95 % interval {low:.2f} to {high:.2f}  {score.signature}")
 
 
 def _evaluate_model(pipeline: "Translator", model: str, files: EvaluationSet, search: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ class Runtime:
     precision: Annotated[str, _runtime_option(help="auto, float or int8.")] = "auto"
     device: Annotated[str, _runtime_option(help="cpu, cuda, mps, or auto: a GPU if there is one.")] = "auto"
 
-    def load(self, model: str, task: str | Sequence[str]) -> Any:
+    def load(self, model: str, task: str | Sequence[str] | None = None) -> Any:
         """Load a model directory, or a model of the package by its name, for a task or for one of several."""
         precision = self._checked_precision()
         from regard.pipelines import load

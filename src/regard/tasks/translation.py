@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any, ClassVar, Literal, overload
 
+from regard.data.corpora import Example
 from regard.data.sentences import Piece
 from regard.decoding import Constraints, Hypothesis, Request, SearchSettings
 from regard.inference.pipeline import Pipeline
@@ -111,6 +112,15 @@ class Translator(Pipeline):
             done[line][at] = [part for part in parts if part.text.strip()] or parts
         made = [put_together(pieces, parts, self.source, self.target) for pieces, parts in zip(cut, done, strict=True)]
         return made[0] if isinstance(texts, str) else made
+
+    @property
+    def task(self) -> Task:
+        """The task, with its settings."""
+        return self._task if isinstance(self._task, Task) else TranslationTask()
+
+    def predictions(self, examples: Sequence[Example], **changes: Any) -> list[str]:
+        """Return the translations of examples, as metrics compare them."""
+        return [one.text for one in self.translate([example["source"] for example in examples], **changes)]
 
     def stream(self, text: str, *, to: str | None = None, **changes: Any) -> Iterator[str]:
         """Return a translation piece by piece, each as soon as nothing can change it any more."""

@@ -87,7 +87,8 @@ class Validator:
         for part in self._examples.in_order(self._budget):
             batch = self._examples.batch(part).to(model.device)
             real_BT = batch.labels_BT != model.config.pad_id
-            states_BTD = model.decode(batch.target_BT, model.encode(batch.source_BS))
+            memory = None if model.encoder is None else model.encode(batch.source_BS)
+            states_BTD = model.decode(batch.target_BT, memory)
             total += float(model.output.loss(states_BTD[real_BT], batch.labels_BT[real_BT], smoothing=0.0))
             tokens += batch.tokens
         return total / tokens

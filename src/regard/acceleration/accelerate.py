@@ -23,6 +23,7 @@ from regard.layers import (
     Dropout,
     FactorizedOutputProjection,
     FeedForward,
+    Head,
     MultiHeadAttention,
     OutputProjection,
     Residual,
@@ -69,7 +70,12 @@ def accelerate(
         raise InputError(f"softmax_gradient is {softmax_gradient!r}; it is exact or sampled")
     report = Report()
     replacements = _replacements(precision, softmax_gradient)
+    heads = {name: module for name, module in model.named_modules() if isinstance(module, Head)}
+    report.left |= {name or "the model": "is a head, a small part of the work" for name in heads}
+    plain = {part for head in heads.values() for part in head.modules()}
     for name, module in model.named_modules():
+        if module in plain:
+            continue
         reference = reference_type(module)
         if reference is None and any(isinstance(module, base) for base in replacements):
             report.left[name or "the model"] = (unknown_module(module) or "").removeprefix("the model ")

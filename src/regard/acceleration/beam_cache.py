@@ -54,14 +54,19 @@ class State:
         """How many positions the longest source has, rounded up; longer ones may have left."""
         return _rounded(int(self.source_lengths_B.max())) if self.count else 0
 
-    def admit(self, lengths: Sequence[int]) -> slice:
-        """Make places for sentences with sources of these lengths, behind the others; give these places."""
+    def admit(self, lengths: Sequence[int], written: Sequence[int]) -> slice:
+        """Make places for sentences with sources of these lengths, behind the others; give these places.
+
+        So many positions of each are written by its first row, next, and are the past of all its rows.
+        """
         before, self.count = self.count, self.count + len(lengths)
         places = slice(before, self.count)
-        self.positions_B = np.concatenate([self.positions_B, np.zeros(len(lengths), dtype=np.int64)])
+        self.positions_B = np.concatenate([self.positions_B, np.array(written, dtype=np.int64)])
         self.source_lengths_B = np.concatenate([self.source_lengths_B, np.array(lengths, dtype=np.int64)])
         self._make_room()
         self.ancestors_BNT[places] = -1
+        for place, count in enumerate(written, before):
+            self.ancestors_BNT[place, :, :count] = 0
         return places
 
     def begin_step(self) -> None:

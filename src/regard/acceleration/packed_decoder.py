@@ -14,10 +14,12 @@ from regard.acceleration.packed_embedding import Ints, PackedEmbedding
 from regard.acceleration.packed_layers import PackedStack
 from regard.acceleration.packed_linear import Precision, packed_weight
 from regard.acceleration.shortlist_projection import ShortlistProjection
+from regard.data import padded
 from regard.decoding.shortlist import Shortlist, Words
 from regard.model import Transformer
 
 _READ = 32  # sources that are encoded at once
+_LOGITS = 512  # positions of prefixes whose logits are in memory at a time
 
 
 class PackedBackend(Backend):
@@ -96,19 +98,44 @@ class PackedDecoder:
 
         All rows of a sentence start from the same token, so that one of them is computed and is the past of all.
         """
-        backend, state = self._backend, self._state
-        sources = [self._sources[number] for number in numbers]
-        pad = backend.config.pad_id
-        places = state.admit([sum(token != pad for token in source) for source in sources])
-        if state.source:
-            self._read(sources, places.start)
-        x_RD = backend.embed(np.full(len(numbers), backend.start), state.positions_B[places])
+        state = self._state
+        places = self._take_in(numbers, [0] * len(numbers))
+        x_RD = self._backend.embed(np.full(len(numbers), self._backend.start), state.positions_B[places])
         state.ancestors_BNT[places, :, 0] = 0
         x_RD = self._step(x_RD, places, 1)
         state.positions_B[places] = 1
+        return self._logits(x_RD, places)
+
+    def prefill(self, numbers: Sequence[int], prefixes: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Encode sentences, and let them in with what they start with, in one forward pass.
+
+        Return the logits (B, W) of the first token after that, and the log-probabilities (B) of the prefixes.
+        """
+        backend, rows = self._backend, [[self._backend.start, *prefix] for prefix in prefixes]
+        places, tokens_BT = self._take_in(numbers, [*map(len, rows)]), padded(rows, backend.config.pad_id)
+        (B, T), tokens_R = tokens_BT.shape, tokens_BT.numpy().ravel()
+        backend.embed.check(tokens_R)
+        x_RD = backend.embed(tokens_R, np.tile(np.arange(T), B))
+        states_BTD = backend.decoder.prefill(x_RD, self._state, places).view(B, T, -1)
+        counts_B = torch.tensor([len(prefix) for prefix in prefixes])
+        logs_B, step = torch.zeros(B, dtype=torch.float64), max(1, _LOGITS // B)
+        for first in range(0, T - 1, step):
+            some_BTD, next_BT = states_BTD[:, first : min(first + step, T - 1)], tokens_BT[:, first + 1 :][:, :step]
+            logits_BTW = self._logits(some_BTD.flatten(0, 1), places).view(*next_BT.shape, -1)
+            logs_BT = logits_BTW.log_softmax(-1).gather(2, next_BT[:, :, None])[:, :, 0].double()
+            real_BT = torch.arange(first, first + next_BT.size(1)) < counts_B[:, None]
+            logs_B += logs_BT.masked_fill(~real_BT, 0.0).sum(1)
+        return self._logits(states_BTD[torch.arange(B), counts_B], places), logs_B
+
+    def _take_in(self, numbers: Sequence[int], written: Sequence[int]) -> slice:
+        """Encode sentences, and make places for them and for what is written of each."""
+        sources, pad = [self._sources[number] for number in numbers], self._backend.config.pad_id
+        places = self._state.admit([sum(token != pad for token in source) for source in sources], written)
+        if self._state.source:
+            self._read(sources, places.start)
         if self._listed is not None and self._words is not None:
             self._listed.admit([self._words[number] for number in numbers])
-        return self._logits(x_RD, places)
+        return places
 
     def _read(self, sources: Sequence[Sequence[int]], before: int) -> None:
         """Encode sources, and project them for each layer: a few at a time, so that short ones are not padded much."""

@@ -209,6 +209,25 @@ class PackedStack:
             x_RD = layer(x_RD, look_back, look_at_source)
         return self._ended(x_RD)
 
+    def prefill(self, x_RD: Tensor, state: State, places: slice) -> Tensor:
+        """Take the first positions of the sentences at these places in, by their first rows; give their states.
+
+        The rows of each sentence come after those of the one before, as many of each; what is beyond the end of some
+        is overwritten by what comes next.
+        """
+        B, S = places.stop - places.start, state.source_length
+        index_T = torch.arange(x_RD.size(0) // B)
+        mask_11TT = _additive(index_T[:, None] >= index_T, x_RD.dtype)[None, None]
+        lengths_B1 = torch.from_numpy(state.source_lengths_B[places, None])
+        source_mask = _additive(torch.arange(S) < lengths_B1, x_RD.dtype)[:, None, None]
+        for index, layer in enumerate(self.layers):
+            past_BTNX = state.past[index][places].unflatten(1, (-1, state.rows))
+            look_at_source = None
+            if layer.source is not None:
+                look_at_source = _looking_at_source(layer.source, state.source[index][places, :S], source_mask, None)
+            x_RD = layer(x_RD, _looking_at_prefix(layer.heads, past_BTNX, mask_11TT, index_T), look_at_source)
+        return self._ended(x_RD)
+
     def _ended(self, x_RD: Tensor) -> Tensor:
         return x_RD if self.final_norm is None else self.final_norm(x_RD)
 
@@ -220,6 +239,19 @@ def _looking_around(heads: PackedHeads, mask_B11S: Tensor, index_S: Tensor) -> R
     def look(x_RD: Tensor) -> Tensor:
         query_RX, key_value_RX = heads.query_key_value(x_RD, index_S.repeat(B))
         return heads.attend(query_RX, key_value_RX.reshape(B, -1, heads.width), mask)
+
+    return look
+
+
+def _looking_at_prefix(heads: PackedHeads, past_BTNX: Tensor, mask_11TT: Tensor, index_T: Tensor) -> Rows:
+    B, T = past_BTNX.size(0), len(index_T)
+    mask = mask_11TT if heads.layer.is_plain else varied_mask(heads.layer, mask_11TT, index_T, index_T)
+
+    def look(x_RD: Tensor) -> Tensor:
+        query_RX, key_value_RX = heads.query_key_value(x_RD, index_T.repeat(B))
+        key_value_BTX = key_value_RX.reshape(B, T, heads.width)
+        past_BTNX[:, :T, 0] = key_value_BTX
+        return heads.attend(query_RX, key_value_BTX, mask)
 
     return look
 

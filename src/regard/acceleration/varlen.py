@@ -131,38 +131,50 @@ def decoder_states(
     True
 
     Where every module is known and attention has a kernel for it, padding is not computed with. What the real tokens of
-    source and target cost beyond the loss (adaptive computation time) is appended to `costs`.
+    source and target cost beyond the loss (adaptive computation time) is appended to `costs`. A decoder alone has no
+    source: it is given one of width 0.
     """
     if real.shape != target.shape or real.dtype != torch.bool:
         raise InputError(
             f"which tokens are real is a boolean for each of {tuple(target.shape)} tokens; "
             f"got {real.dtype} of shape {tuple(real.shape)}"
         )
+    if model.encoder is None and source.numel() > 0:
+        raise InputError(f"a decoder alone reads no source; it was given one of shape {tuple(source.shape)}")
     longest = max(source.size(-1), target.size(-1))
     if not (longest <= MAX_LENGTH and can_use_varlen(model) and real.any()):
-        if costs is None or model.config.sharing.act is None:
-            states_BTD = model.decode(target, model.encode(source))
-        else:
-            counted: list[Tensor] = []
-            states_BTD = model.decode(target, model.encode(source, costs=counted), costs=counted)
-            costs += [cost[some] for cost, some in zip(counted, (source != model.config.pad_id, real), strict=True)]
-        return states_BTD.flatten(0, 1).index_select(0, real.flatten().nonzero()[:, 0])
-    encoder, decoder = model.encoder, model.decoder
-    assert encoder is not None
-    assert model.source_embedding is not None
+        return _padded_states(model, source, target, costs, real).index_select(0, real.flatten().nonzero()[:, 0])
+    decoder = model.decoder
     assert decoder is not None
     assert model.target_embedding is not None
     check_tokens(source)
     check_tokens(target)
     needed = real.flip(1).cumsum(1).flip(1) > 0  # what comes before a real token is attended to
-    reading, writing = VarlenTokens(source, source != model.config.pad_id), VarlenTokens(target, needed)
-    with reading.keyed():
-        memory_1SD = encoder(reading.embedded(model.source_embedding), reading.mask())
+    writing = VarlenTokens(target, needed)
+    memory: tuple[Tensor, Mask] | tuple[()] = ()
+    if model.encoder is not None and model.source_embedding is not None:
+        reading = VarlenTokens(source, source != model.config.pad_id)
+        with reading.keyed():
+            memory_1SD = model.encoder(reading.embedded(model.source_embedding), reading.mask())
+        memory = memory_1SD, writing.mask(reading)
     with writing.keyed():
-        x_1RD = writing.embedded(model.target_embedding)
-        states_1RD: Tensor = decoder(x_1RD, memory_1SD, writing.mask(reading), mask=writing.mask())
+        states_1RD: Tensor = decoder(writing.embedded(model.target_embedding), *memory, mask=writing.mask())
     wanted = real[needed]
     return states_1RD[0] if wanted.all() else states_1RD[0, wanted]
+
+
+def _padded_states(
+    model: Transformer, source: Tensor, target: Tensor, costs: list[Tensor] | None, real: Tensor
+) -> Tensor:
+    """Return the decoder's states (B · T, D) for all target tokens; costs are those of the real ones."""
+    counted: list[Tensor] = []
+    counting = {} if costs is None or model.config.sharing.act is None else {"costs": counted}
+    memory = None if model.encoder is None else model.encode(source, **counting)
+    states_BTD = model.decode(target, memory, **counting)
+    if costs is not None and counted:
+        reals = (real,) if memory is None else (source != model.config.pad_id, real)
+        costs += [cost[some] for cost, some in zip(counted, reals, strict=True)]
+    return states_BTD.flatten(0, 1)
 
 
 def can_use_varlen(model: Transformer) -> bool:
@@ -174,7 +186,7 @@ def can_use_varlen(model: Transformer) -> bool:
     heads = [head_width(config.d_model, config.num_heads, "", given) for given in (config.d_k, config.d_v)]
     widths = [*heads, config.d_model, config.d_ff or LANES]  # whole random words for each position, too
     return (
-        config.kind == "encoder-decoder"
+        config.kind != "encoder-only"
         and not (model.training and (config.attention_dropout > 0.0 or config.random_positions is not None))
         and all(width % LANES == 0 for width in widths)
         and unknown_module(model) is None

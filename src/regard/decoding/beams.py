@@ -50,11 +50,27 @@ class Beams:
         self.scores_BN: Floats = np.zeros((B, N))
         if not settings.sample:  # all rows of a beam start equal, so that one of them counts
             self.scores_BN.reshape(B, settings.groups, N // settings.groups)[:, :, 1:] = DEAD
-        self.tokens_BNT: Ints = np.zeros((B, N, 32), dtype=np.int64)
+        longest = max((len(sentence.request.prefix) for sentence in sentences), default=0)
+        self.tokens_BNT: Ints = np.zeros((B, N, max(32, longest)), dtype=np.int64)
         self.coverage_BNS: Floats | None = None
         for sentence in sentences:
             if sentence.request.constraints is not None:
                 sentence.progress = [sentence.request.constraints.start] * N
+
+    def start_after_prefixes(self, log_probabilities_B: Floats) -> None:
+        """Start each sentence after its prefix, which has this log-probability."""
+        self.scores_BN = np.where(self.scores_BN == DEAD, DEAD, log_probabilities_B[:, None])
+        for place, sentence in enumerate(self.sentences):
+            prefix, rules = sentence.request.prefix, sentence.request.constraints
+            self.tokens_BNT[place, :, : len(prefix)] = prefix
+            self.lengths_B[place] = len(prefix)
+            if rules is not None:
+                progress = rules.start
+                for token in prefix:
+                    after = rules.after(progress, token)
+                    assert after is not None, "a request whose prefix is forbidden was let through"
+                    progress = after
+                sentence.progress = [progress] * self.settings.rows
 
     @property
     def last_BN(self) -> Ints:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -56,6 +56,17 @@ class Decoder(Protocol):
         """Keep the sentences at these places; each stays where it is, or comes from behind all that are kept."""
 
 
+@runtime_checkable
+class PrefixReader(Decoder, Protocol):
+    """A decoder that reads a prefix in one forward pass; others are forced to write it token by token."""
+
+    def prefill(self, numbers: Sequence[int], prefixes: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Admit sentences, each with what it starts with.
+
+        Return the logits (B, W) of the first token after that, and the log-probabilities (B) of the prefixes.
+        """
+
+
 def search(
     decoder: Decoder,
     waiting: Scheduler,
@@ -79,7 +90,7 @@ def search(
             return
         if coming:
             fresh = Beams(settings, coming, text_of)
-            logits_BW = decoder.admit([sentence.number for sentence in coming])
+            logits_BW = _admit(decoder, fresh)
             # All rows of a sentence have the same past so far, and so the same logits.
             logs_BNW = selector.log_probabilities(logits_BW)[:, None]
             if settings.rows > 1:
@@ -94,6 +105,18 @@ def search(
         if stream:
             yield from _settled(beams)
         yield from _let_go(decoder, beams)
+
+
+def _admit(decoder: Decoder, fresh: Beams) -> Tensor:
+    """Let sentences into the decoder, with their prefixes where it reads them; return the logits (B, W) that follow."""
+    numbers = [sentence.number for sentence in fresh.sentences]
+    prefixes = [sentence.request.prefix for sentence in fresh.sentences]
+    # Coverage adds up what each token attends to, those of the prefix too.
+    if not any(prefixes) or fresh.settings.coverage_penalty or not isinstance(decoder, PrefixReader):
+        return decoder.admit(numbers)
+    logits_BW, logs_B = decoder.prefill(numbers, prefixes)
+    fresh.start_after_prefixes(logs_B.double().numpy())
+    return logits_BW
 
 
 def _advance(

@@ -44,6 +44,8 @@ def export(
         raise InputError(f"{output} is there already; choose another directory")
     if pipeline.precision != "float":
         raise InputError("an export is made from, and compared with, a pipeline in floats: load it so")
+    if (head := pipeline.model.config.head) is not None:
+        raise ModelError(f"only a model that writes a target can be exported: this one has a {head.kind} head")
     if (reason := unknown_module(pipeline.model)) is not None:
         raise ModelError(f"only a model whose every module is regard's own can be exported: {reason}")
     checked = check_set(pipeline, pairs, language=language, directory=directory)

@@ -10,6 +10,7 @@ from regard.acceleration.backend import Backend
 from regard.acceleration.candidates import candidate_selector
 from regard.decoding import Event, Finished, Hypothesis, Request, Scheduler, SearchSettings, search
 from regard.decoding.beams import TextOf
+from regard.errors import InputError
 from regard.inference.backends import choose_backend
 from regard.kernels.dispatch import one_thread_for_torch, threads_for_kernels
 from regard.model import Transformer
@@ -64,9 +65,12 @@ def decode_requests(
     text_of: TextOf | None = None,
     budget: int = 4096,
 ) -> list[list[Hypothesis]]:
-    """Return the best targets of each source, best first."""
+    """Return the best targets of each source, best first.
+
+    The sources of a decoder alone are empty; its prompts are the prefixes of the requests.
+    """
     # Longest first: what is decoded side by side is then of about the same length.
-    order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
+    order = sorted(range(len(sources)), key=lambda index: -_length(sources[index], requests[index]))
     decoder = _Decoder(
         backend,
         [sources[index] for index in order],
@@ -88,6 +92,11 @@ def decode_stream(
     return _Decoder(backend, [source], [request], settings, never=never).events(stream=True)
 
 
+def _length(source: Sequence[int], request: Request) -> int:
+    """Return how many tokens are read before the first one is written."""
+    return len(source) + len(request.prefix)
+
+
 def _required_tokens(request: Request) -> list[int]:
     return [] if request.constraints is None else request.constraints.useful_tokens()
 
@@ -107,12 +116,16 @@ class _Decoder:
         budget: int = 4096,
         searches: int = 1,
     ) -> None:
+        if backend.config.kind == "decoder-only" and any(sources):
+            raise InputError("a decoder alone reads no source: what it goes on from is the prefix of a request")
+        if backend.config.kind == "decoder-only" and settings.coverage_penalty > 0.0:
+            raise InputError("coverage_penalty is of the attention to a source, which a decoder alone does not have")
         self._backend, self._sources, self._settings, self._searches = backend, sources, settings, searches
         self._never, self._text_of = [backend.config.pad_id, backend.start, *never], text_of
         self._waiting = Scheduler(
             requests,
             settings,
-            slots=lambda number: budget // (settings.rows * max(1, len(sources[number]))),
+            slots=lambda number: budget // (settings.rows * max(1, _length(sources[number], requests[number]))),
             searches=searches,
         )
         self._words = None

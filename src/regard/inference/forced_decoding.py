@@ -10,7 +10,9 @@ from regard.errors import InputError
 from regard.model import Transformer
 
 Pair = tuple[list[int], list[int]]
-"""The tokens of a source, with its tag and its end, and of a target, without start and end."""
+"""The tokens of a source, with its tag and its end, and of a target, without start and end.
+
+A decoder alone reads no source: it is empty."""
 
 _BATCH_TOKENS = 1024
 
@@ -41,7 +43,8 @@ def _log_probabilities(model: Transformer, pairs: list[Pair]) -> list[list[float
     source_BS = padded([source for source, _ in pairs], pad).to(device)
     given_BT = padded([[start, *target] for _, target in pairs], pad).to(device)
     labels_BT = padded([[*target, end] for _, target in pairs], pad).to(device)
-    logs_BTW: Tensor = model(source_BS, given_BT).log_softmax(-1)
+    logits_BTW = model(given_BT) if model.encoder is None else model(source_BS, given_BT)
+    logs_BTW: Tensor = logits_BTW.log_softmax(-1)
     logs_BT = logs_BTW.gather(2, labels_BT[:, :, None])[:, :, 0].double()
     return [row[: len(target) + 1] for row, (_, target) in zip(logs_BT.tolist(), pairs, strict=True)]
 

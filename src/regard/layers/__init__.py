@@ -18,6 +18,9 @@ from regard.layers.embeddings import TokenEmbedding as TokenEmbedding
 from regard.layers.encoder import Encoder as Encoder
 from regard.layers.encoder import EncoderLayer as EncoderLayer
 from regard.layers.feed_forward import FeedForward as FeedForward
+from regard.layers.heads import ClassificationHead as ClassificationHead
+from regard.layers.heads import Head as Head
+from regard.layers.heads import SpanHead as SpanHead
 from regard.layers.kv_cache import DecoderCache as DecoderCache
 from regard.layers.kv_cache import KeyValue as KeyValue
 from regard.layers.kv_cache import KeyValueCache as KeyValueCache

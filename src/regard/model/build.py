@@ -5,6 +5,7 @@ from torch import nn
 from regard.layers import (
     AdaptiveDecoder,
     AdaptiveEncoder,
+    ClassificationHead,
     Decoder,
     DecoderLayer,
     Embedding,
@@ -14,18 +15,21 @@ from regard.layers import (
     FactorizedTokenEmbedding,
     FeedForward,
     Halting,
+    Head,
     LayerNorm,
     LearnedPositions,
     OutputProjection,
     Residual,
     RMSNorm,
     SinusoidalPositions,
+    SpanHead,
     TokenEmbedding,
 )
 from regard.layers.positions import AbsolutePositions
 from regard.model.build_attention import build_attention
 from regard.model.build_positions import build_bias_table
 from regard.model.config import TransformerConfig
+from regard.model.head_config import ClassificationConfig
 
 
 def build_embedding(config: TransformerConfig, vocab_size: int, tied_to: Embedding | None = None) -> Embedding:
@@ -83,8 +87,13 @@ def build_decoder(config: TransformerConfig, encoder: Encoder | None = None) -> 
     return Decoder(layers, norm) if halting is None else AdaptiveDecoder(layers, norm, halting)
 
 
-def build_output(config: TransformerConfig, embedding: Embedding) -> OutputProjection:
-    """Build the projection to the vocabulary, tied to the embedding of the last stack where the two are shared."""
+def build_output(config: TransformerConfig, embedding: Embedding) -> OutputProjection | Head:
+    """Build the head, or the projection to the vocabulary, tied to the last stack's embedding where they are shared."""
+    if isinstance(config.head, ClassificationConfig):
+        head = config.head
+        return ClassificationHead(config.d_model, head.labels, pooling=head.pooling, dropout=config.dropout)
+    if config.head is not None:
+        return SpanHead(config.d_model)
     tied = embedding.tokens if config.shared_embeddings in ("all", "target-output") else None
     width, bias = config.sharing.embedding_width, config.output_bias
     if width is None:

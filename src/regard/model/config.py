@@ -8,6 +8,7 @@ from regard.configs import Config
 from regard.errors import ConfigError, InputError
 from regard.layers import head_width
 from regard.layers.residual import NormPlacement
+from regard.model.head_config import HeadConfig
 from regard.model.sharing import Sharing, SharingConfig
 from regard.model.variations import AttentionConfig, PositionsConfig, position_kind
 from regard.ops.feed_forward import Activation
@@ -103,6 +104,9 @@ class TransformerConfig(Config):
     """On the attention weights. Kinds of attention other than the softmax have none to drop."""
     activation_dropout: Rate = 0.0
     """On the hidden layer of the feed-forward."""
+    head: HeadConfig | None = None
+    """What an encoder alone ends in, in place of logits over the vocabulary: a table whose kind is classification, or
+    span."""
 
     @classmethod
     def preset(cls, name: str, /, **changes: Any) -> Self:
@@ -151,6 +155,7 @@ class TransformerConfig(Config):
                 f"but source_vocab_size is {self.source_size} and vocab_size {self.vocab_size}"
             )
         self._check_sharing()
+        self._check_head()
         for name, value, size in (
             ("pad_id", self.pad_id, min(self.vocab_size, self.source_size)),
             ("bos_id", self.bos_id, self.vocab_size),
@@ -168,6 +173,17 @@ class TransformerConfig(Config):
                 "sharing.encoder_decoder needs as many layers in the encoder as in the decoder; "
                 f"encoder_layers is {stacks[0]} and decoder_layers {stacks[1]}"
             )
+
+    def _check_head(self) -> None:
+        if self.head is None:
+            return
+        if self.decoder_layers > 0:
+            raise InputError(
+                f"head is {self.head.kind}, which an encoder alone ends in; "
+                f"decoder_layers is {self.decoder_layers}, not 0"
+            )
+        if self.output_bias:
+            raise InputError(f"output_bias is for logits over the vocabulary, and head is {self.head.kind}")
 
     def _check_positions(self) -> None:
         d_k, name = head_width(self.d_model, self.num_heads, "d_k", self.d_k), position_kind(self.positions)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from regard.layers import head_width
 from regard.model.config import TransformerConfig
+from regard.model.head_config import ClassificationConfig
 from regard.model.variations import ABSOLUTE, position_kind
 
 # The end of a module's name, what the notes call its weight and its bias, and the weight's shape in our letters. The
@@ -26,6 +27,7 @@ _PROJECTIONS = [
     ("attention.key_norm", ["γ"], "(K)"),
     ("norm", ["γ", "β"], "(D)"),
     ("halting.probability", ["halting", ""], "(1, D)"),
+    ("output.linear", ["", ""], ""),
     ("output", ["output", ""], "(W, D)"),
 ]
 _FACTORIZED = {"tokens": (["E", "E→D"], "(W, E), (D, E)"), "output": (["output", "", ""], "(W, E), (D, E)")}
@@ -36,7 +38,7 @@ def describe(config: TransformerConfig, parameters: Mapping[str, Tensor]) -> str
     total = sum(tensor.numel() for tensor in parameters.values())
     norms = {"pre": "norms before the sublayers", "post": "norms after the residuals"}[config.norm_placement]
     sections = [
-        f"Transformer, {config.kind}: {total:,} parameters\n"
+        f"Transformer, {config.kind}{_head(config)}: {total:,} parameters\n"
         f"{config.encoder_layers} + {config.decoder_layers} layers{_shared(config)}, {norms}, {config.activation}",
         _section("Symbols", ["ours", "notes", "meaning", "size"], _symbols(config)),
         _section(
@@ -93,6 +95,10 @@ def _shared(config: TransformerConfig) -> str:
     return "" if distinct == list(stacks) else f" ({distinct[0]} + {distinct[1]} distinct)"
 
 
+def _head(config: TransformerConfig) -> str:
+    return "" if config.head is None else f" with a {config.head.kind} head"
+
+
 def _parameter_rows(config: TransformerConfig, parameters: Mapping[str, Tensor]) -> list[list[str]]:
     """Return a row for each module, under the name of the one it is part of; layers that are alike are copies."""
     modules: dict[str, list[Tensor]] = {}
@@ -122,7 +128,7 @@ def _parameter_rows(config: TransformerConfig, parameters: Mapping[str, Tensor])
 
 def _flow(config: TransformerConfig) -> list[list[str]]:
     z = _sizes(config)
-    D, H, G, K, V, W = (z[letter] for letter in "DHGKVW")
+    D, H, G, K, V = (z[letter] for letter in "DHGKV")
     kind = position_kind(config.positions)
     position = [["positions", "P", f"{kind}, added to X and to Y", _shape(("T", D))]]
     if kind not in ABSOLUTE:
@@ -147,9 +153,17 @@ def _flow(config: TransformerConfig) -> list[list[str]]:
         ["concatenated", "Concat", "all heads side by side", _shape(("B", "T", H * V))],
         ["output", "MultiHead", "combined attention", _shape(("B", "T", D))],
     ]
-    logits = ["logits", "", "scores of the vocabulary", _shape(("B", "T" if config.decoder_layers else "S", W))]
     stacks = (encoder if config.encoder_layers else []) + (decoder if config.decoder_layers else [])
-    return [*attention, *(position if kind != "none" else []), *stacks, logits]
+    return [*attention, *(position if kind != "none" else []), *stacks, _logits(config)]
+
+
+def _logits(config: TransformerConfig) -> list[str]:
+    if isinstance(config.head, ClassificationConfig):
+        return ["logits", "", "scores of the labels", _shape(("B", config.head.labels))]
+    if config.head is not None:
+        return ["logits", "", "scores of starts and ends", _shape(("B", "S", 2))]
+    length = "T" if config.decoder_layers else "S"
+    return ["logits", "", "scores of the vocabulary", _shape(("B", length, config.vocab_size))]
 
 
 def _attentions(config: TransformerConfig) -> list[list[str]]:

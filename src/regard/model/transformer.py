@@ -56,6 +56,8 @@ class Transformer(nn.Module):
     encoder: Encoder | None
     target_embedding: Embedding | None
     decoder: Decoder | None
+    output: Any
+    """An `OutputProjection`, or the head of an encoder alone."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -154,13 +156,19 @@ class Transformer(nn.Module):
         decoder, _ = self._decoder_parts()
         return decoder.start_cache(*self._checked(memory), beams=beams)
 
-    def logits(self, states: Tensor) -> Tensor:
-        """Return the logits (B, T, W) over the vocabulary for the states of the last stack."""
-        logits: Tensor = self.output(states)
+    def logits(self, states: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the logits (B, T, W) over the vocabulary for the states of the last stack, or those of the head.
+
+        A head needs the mask of a `Memory` too: `model.logits(*model.encode(source))`.
+        """
+        logits: Tensor = self.output(states) if self.config.head is None else self.output(states, mask)
         return logits
 
     def forward(self, source: Tensor | None = None, target: Tensor | None = None) -> Tensor:
-        """Return the logits: of the target where there are two stacks, of the one sequence where there is one."""
+        """Return the logits: of the target where there are two stacks, of the one sequence where there is one.
+
+        With a head they are its own: of labels (B, Y), or of where a span starts and ends (B, S, 2).
+        """
         kind = self.config.kind
         if kind == "encoder-decoder":
             if source is None or target is None:
@@ -172,7 +180,7 @@ class Transformer(nn.Module):
             )
         tokens = target if source is None else source
         assert tokens is not None
-        return self.logits(self.encode(tokens).states_BSD if kind == "encoder-only" else self.decode(tokens))
+        return self.logits(*self.encode(tokens)) if kind == "encoder-only" else self.logits(self.decode(tokens))
 
     def describe(self) -> str:
         """Return tables of this model: every symbol, its meaning, its shape and its parameters."""

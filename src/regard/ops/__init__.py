@@ -18,6 +18,7 @@ A tensor's shape is in its name, one letter an axis, the same letters in the who
 | L      | layers                              |              |
 | C      | block of positions                  |              |
 | P      | passes over the same rows           |              |
+| Y      | labels of a sequence                |              |
 
 So `weights_BHTS` says for each sentence, head and query how much it attends to each key.
 """

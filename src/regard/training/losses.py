@@ -39,7 +39,8 @@ def cross_entropy(smoothing: float = 0.1, pad_id: int = 0) -> Loss:
 def head_loss(model: Transformer, batch: Batch, smoothing: float = 0.0) -> Tensor:
     """Return the loss of an encoder's head, summed over the examples."""
     memory = model.encode(batch.source_BS)
-    loss: Tensor = model.output.loss(memory.states_BSD, batch.labels_BT, mask=memory.mask, smoothing=smoothing)
+    labels = batch.labels_BT[:, 0] if batch.labels_BT.size(1) == 1 else batch.labels_BT
+    loss: Tensor = model.output.loss(memory.states_BSD, labels, memory.mask, smoothing=smoothing)
     return loss
 
 

@@ -149,3 +149,42 @@ def test_changed_modules_and_plain_attention_are_computed_with_padding() -> None
     plain = model_of()
     regard.unaccelerate(plain)
     assert rows_computed(plain, *batch) == padded
+
+
+@given(
+    st.lists(st.integers(1, 12), min_size=1, max_size=5),
+    st.sampled_from([*CHANGES, {"sharing": {"kind": "all", "act": {}}}]),
+    st.booleans(),
+    st.integers(0, 999),
+)
+def test_a_decoder_alone_has_the_states_and_gradients_of_its_forward_pass(
+    lengths: list[int], changes: dict[str, Any], training: bool, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    model = model_of(**{"dropout": 0.3, **changes, "encoder_layers": 0}).train(training)
+    target, source = tokens(lengths), torch.zeros(len(lengths), 0, dtype=torch.int64)
+    real, results = target != 0, []
+    direction = torch.randn(int(real.sum()), 32)
+    for path in ("states", "forward pass"):
+        with keyed_dropout(torch.arange(len(lengths))):
+            states = decoder_states(model, source, target, real) if path == "states" else model.decode(target)[real]
+        model.zero_grad()
+        states.backward(direction)
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()]
+        results.append([states.detach(), *gradients])
+    for ours, expected in zip(*results, strict=True):
+        assert (ours - expected).abs().max() <= 2e-5 * max(1.0, float(expected.abs().max()))
+
+
+def test_a_decoder_alone_computes_nothing_for_padding_and_reads_no_source() -> None:
+    model, target, none = model_of(encoder_layers=0), tokens([3, 5, 1]), torch.zeros(3, 0, dtype=torch.int64)
+    assert rows_computed(model, none, target, target != 0) == [(1, 9, 32)]
+    with pytest.raises(InputError, match=r"a decoder alone reads no source; it was given one of shape \(3, 2\)"):
+        decoder_states(model, tokens([2, 1, 1]), target, target != 0)
+
+
+def test_the_ponder_costs_of_a_decoder_alone_are_those_of_its_real_tokens() -> None:
+    model = model_of(encoder_layers=0, sharing={"kind": "all", "act": {}})
+    target, costs = tokens([3, 5, 1]), list[Tensor]()
+    decoder_states(model, torch.zeros(3, 0, dtype=torch.int64), target, target != 0, costs=costs)
+    assert [cost.shape for cost in costs] == [(9,)]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.decoding import Constraints, Finished, Request, Scheduler, SearchSettings, Settled, search
 from regard.errors import ConfigError, InputError, ModelError
-from tests.unit.decoding.toy import END, START, Toy, log_probability, logits, run, texts
+from tests.unit.decoding.toy import END, START, ReadingToy, Toy, log_probability, logits, run, texts
 
 
 @settings(max_examples=40, deadline=None)
@@ -295,3 +295,43 @@ def test_what_is_not_a_number_ends_the_search(beam: int) -> None:
     settings = SearchSettings(beam=beam)
     with pytest.raises(ModelError, match="not numbers"):
         list(search(Broken([1], beam), Scheduler([Request(5)], settings), settings, end=END))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    every_setting,
+    st.lists(
+        st.tuples(st.integers(0, 99), st.lists(st.integers(2, 4), max_size=4), st.integers(0, 4), st.booleans()),
+        min_size=1,
+        max_size=8,
+    ),
+    st.integers(1, 8),
+)
+def test_a_prefix_that_is_read_at_once_finds_what_one_that_is_forced_finds(
+    options: SearchSettings, wanted: list[tuple[int, list[int], int, bool]], slots: int
+) -> None:
+    """Sentences come and go, with prefixes of all lengths, and some with a required phrase."""
+    requests = [
+        Request(
+            max(len(prefix) + more, options.min_length) + 3, tuple(prefix), Constraints([[[2, 3]]]) if rules else None
+        )
+        for _, prefix, more, rules in wanted
+    ]
+    sentences = [sentence for sentence, *_ in wanted]
+    forced, read = (run(sentences, requests, options, slots=slots, reads=reads) for reads in (False, True))
+    for one, other in zip(forced, read, strict=True):
+        assert texts(one) == texts(other)
+        assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-9)
+        assert [h.log_probability for h in one] == pytest.approx([h.log_probability for h in other], abs=1e-9)
+        assert [h.cut for h in one] == [h.cut for h in other]
+
+
+def test_a_prefix_that_is_read_at_once_is_streamed_first() -> None:
+    decoder = ReadingToy([7], 2)
+    prefix = (2, 3, 4) * 20
+    waiting = Scheduler([Request(64, prefix)], SearchSettings(beam=2))
+    events = list(search(decoder, waiting, SearchSettings(beam=2), end=END, never=[START], stream=True))
+    settled = [token for event in events if isinstance(event, Settled) for token in event.tokens]
+    (finished,) = (event for event in events if isinstance(event, Finished))
+    assert tuple(settled[:60]) == prefix
+    assert finished.hypotheses[0].tokens[: len(settled)] == settled

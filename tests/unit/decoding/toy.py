@@ -51,6 +51,21 @@ class Toy:
         self.live = [self.live[place] for place in places]
 
 
+class ReadingToy(Toy):
+    """The same, which reads prefixes at once."""
+
+    def prefill(self, numbers: Sequence[int], prefixes: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        self.fresh = len(numbers)
+        logs = torch.zeros(len(numbers), dtype=torch.float64)
+        seen = [(START, *prefix) for prefix in prefixes]
+        sentences = [self.sentences[number] for number in numbers]
+        for place, (sentence, tokens) in enumerate(zip(sentences, seen, strict=True)):
+            for at in range(1, len(tokens)):
+                logs[place] += logits(sentence, tokens[:at], self.W).log_softmax(-1)[tokens[at]]
+        self.live += [(sentence, [tokens] * self.N) for sentence, tokens in zip(sentences, seen, strict=True)]
+        return torch.stack([logits(*one, self.W) for one in zip(sentences, seen, strict=True)]), logs
+
+
 def logits(sentence: int, seen: tuple[int, ...], vocabulary: int) -> Tensor:
     generator = torch.Generator().manual_seed(hash((sentence, seen)) % 2**31)
     return torch.randn(vocabulary, generator=generator, dtype=torch.float64).mul(2)
@@ -73,9 +88,10 @@ def run(
     *,
     slots: int = 32,
     vocabulary: int = 5,
+    reads: bool = False,
 ) -> list[list[Hypothesis]]:
     """Search for all sentences; the start is never written."""
-    decoder = Toy(sentences, settings.rows, vocabulary)
+    decoder = (ReadingToy if reads else Toy)(sentences, settings.rows, vocabulary)
     waiting = Scheduler(requests, settings, slots=lambda number: slots)
     events = search(decoder, waiting, settings, end=END, never=[START])
     found = {event.number: event.hypotheses for event in events if isinstance(event, Finished)}

@@ -109,3 +109,25 @@ def test_the_second_pass_may_begin_later() -> None:
     torch.testing.assert_close(both, r_drop(5.0)(Recited(iter([one, two])), batch_of(labels)))
     assert loss_at(9) is loss_at(4) is not loss_at(3)
     assert loss_at(3) is loss_at(1)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_the_losses_of_a_decoder_alone_are_those_of_its_logits(fast: bool) -> None:
+    """Its batches have sources of width 0."""
+    config = TransformerConfig.preset("tiny", vocab_size=30, d_model=32, d_ff=32, encoder_layers=0, dropout=0.0)
+    model = Transformer(config)
+    target, labels = torch.randint(1, 30, (5, 6)), torch.randint(1, 30, (5, 6))
+    labels[2, 3:] = target[2, 3:] = 0
+    batch = Batch(torch.zeros(5, 0, dtype=torch.int64), target, labels, torch.arange(5), 27)
+    expected = label_smoothed_cross_entropy(model(target), labels, smoothing=0.1, pad_id=0, reduction="sum")
+    expected.backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    if fast:
+        accelerate(model)
+    for loss in (cross_entropy(0.1), r_drop(3.0, 0.1)):  # both passes agree: nothing is dropped
+        model.zero_grad()
+        found = loss(model, batch)
+        torch.testing.assert_close(found, expected.detach(), rtol=1e-5, atol=1e-4)
+        found.backward()
+        for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+            torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-4)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.alternating import machine
+from benchmarks.alternating import KEEP_MEMORY, machine
 from benchmarks.environments import python_of
 from benchmarks.long.ours import OURS
 from benchmarks.long.peers import PEERS
@@ -62,10 +62,10 @@ def _is_feasible(points: Points, name: str, length: int) -> bool:
 
 def _measure(points: Points, name: str, length: int) -> None:
     python = python_of("long") if name.startswith("peer:") else sys.executable
-    repeats = 6 if length <= 4096 else 4 if length <= 16384 and name != "exact" else 2
+    repeats = 6 if length <= 4096 else 2 if name == "exact" else 4
     result = subprocess.run(
         [python, "-m", "benchmarks.long.point", name, str(length), str(repeats)],
-        env={**os.environ, "OMP_NUM_THREADS": str(THREADS)},
+        env={**os.environ, **KEEP_MEMORY, "OMP_NUM_THREADS": str(THREADS)},
         capture_output=True,
         text=True,
         check=False,

@@ -93,7 +93,7 @@ def score(
     the same each time.
 
     >>> score("exact", ["a", "b", "c", "d"] * 25, ["a", "b", "c", "x"] * 25, bootstrap=1000).text
-    'exact = 75.00 (95 % interval: 66.00 to 83.00)'
+    'exact = 75.00 (95 % interval: 66.97 to 83.00)'
     """
     if isinstance(texts, str) or isinstance(references, str):
         raise InputError("score takes a list of texts and a list of references; one of them is a string")

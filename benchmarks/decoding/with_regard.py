@@ -18,7 +18,7 @@ def prepare(job: Job, variant: list[str]) -> Translate:
     torch.set_num_threads(threads)
     if precision == "generic":
         return _generic(job)
-    pipeline = regard.load(job.model, precision=precision)  # type: ignore[arg-type]
+    pipeline = regard.load(job.model, precision=precision)  # type: ignore[call-overload]
     return lambda sources: [found[0].tokens for found in pipeline.decode(sources, beam=job.beam)]
 
 

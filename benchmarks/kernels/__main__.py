@@ -69,7 +69,7 @@ def decoding(precision: str, beam: int, count: int, *, alone: bool = False) -> M
     def make(switch: Switch | None) -> Work:
         nothing = nn.Module()
         with nullcontext() if switch is None else switch(nothing):
-            pipeline = regard.load("de-en", precision=precision)  # type: ignore[arg-type]
+            pipeline = regard.load("de-en", precision=precision)  # type: ignore[call-overload]
         sources = [pipeline.encoded(text, "en") for text in sentences(count)]
 
         def work() -> None:

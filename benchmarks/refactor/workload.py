@@ -73,7 +73,7 @@ def translate(precision: str, beam: int, count: int) -> Measure:
     """Measure sentences a second."""
     import regard
 
-    pipeline, texts = regard.load("de-en", precision=precision), sentences(count)  # type: ignore[arg-type]
+    pipeline, texts = regard.load("de-en", precision=precision), sentences(count)  # type: ignore[call-overload]
     pipeline.translate(texts[:64], to="en", beam=beam)
 
     def measure() -> float:

@@ -30,7 +30,7 @@ SECONDS, MEGABYTES = 5.0, 1000.0
 _STUCK = 60.0  # seconds without a word, on a machine that others use too; a case's own time is counted in CPU time
 _ROOT = Path(__file__).parents[2]
 
-JSON_FILES = ("config.json", "generation.json", "tokenizer.json")
+JSON_FILES = ("config.json", "generation.json", "task.json", "tokenizer.json")
 TENSOR_FILES = ("model.safetensors", "shortlist.safetensors")
 FILES = JSON_FILES + TENSOR_FILES
 
@@ -174,6 +174,7 @@ def mutate_settings(rng: random.Random, directory: Path) -> None:
         most = {
             "beam": 100,
             "min_length": 50,
+            "max_length": 300,
             "no_repeat": 1,
             "coverage_penalty": 1e308,
             "diversity": 1e308,
@@ -455,6 +456,7 @@ def base_models(scratch: Path) -> list[Path]:
     size = tokenizer.vocab_size
     shortlist = Shortlist({None: Lexicon(np.tile(np.arange(20), (size, 1)), np.arange(size // 2))})
     shortlist.save(tiny / "shortlist.safetensors")
+    (tiny / "task.json").write_text('{"tasks": [{"kind": "translation"}]}')
     (tiny / "generation.json").write_text('{"beam": 2, "length_penalty": 1.0, "shortlist": true}')
     return [tiny, tiny, models.path_of("de-en")]
 

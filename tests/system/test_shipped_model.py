@@ -35,7 +35,7 @@ SHARED = ROOT.parent / "shared" / "data" / "tatoeba-de-en" / "deu.txt.gz"
 
 @pytest.fixture(scope="module")
 def model() -> regard.Translator:
-    return regard.load("de-en")
+    return regard.load("de-en", task="translation")
 
 
 @pytest.mark.parametrize("language", ["en", "de"])

@@ -138,7 +138,7 @@ def read_settings(path: Path) -> SearchSettings:
     except ConfigError as error:
         raise ModelError(f"{path}: {error}") from None
     # Who translates may ask for more; a model that came from elsewhere may not.
-    for name, most in (("beam", MOST_ROWS), ("n_best", MOST_ROWS), ("min_length", 50), ("max_length", 1000)):
+    for name, most in (("beam", MOST_ROWS), ("n_best", MOST_ROWS), ("min_length", 50), ("max_length", 300)):
         if getattr(settings, name) > most:
             raise ModelError(f"{path}: {name} is {getattr(settings, name)}; a model may set {most} at most")
     return settings

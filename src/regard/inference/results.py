@@ -35,7 +35,8 @@ class GeneratedText:
         return f"{type(self).__name__}({self.text!r}, score={self.score:.4f}{alternatives}{cut})"
 
     def _repr_html_(self) -> str:
-        return ranking_html([(one.text, one.score) for one in (self, *self.alternatives)])
+        ranked: list[GeneratedText] = [self, *self.alternatives]
+        return ranking_html([(one.text, one.score) for one in ranked])
 
     def content(self) -> dict[str, Any]:
         """Return all that is known of it, for JSON."""

@@ -140,7 +140,7 @@ def test_any_number_of_threads_gives_the_same(regard: Shell, model: Path, tmp_pa
 
 
 def test_what_is_cut_is_said(regard: Shell, model: Path) -> None:
-    common = ("translate", "--model", model, "--to", "de", "--max-length", "2")
+    common = ("translate", "--model", model, "--to", "de", "--max-length", "4")
     out, err = regard(*common, "42", "Tom sees the house.")
     assert out.count("\n") == 2
     assert err == "regard: line 2: the translation had no more room and is not at its end\n"

@@ -259,7 +259,7 @@ def test_both_decoders_translate_alike(dtype: torch.dtype, options: dict[str, ob
 
 def general(**changes: object) -> Pipeline:
     """A pipeline of no task in particular."""
-    model, tokenizer = small_model(**changes)
+    model, tokenizer = small_model(torch.float32, **changes)
     return Pipeline(model, tokenizer, tokenizer, precision="float")
 
 
@@ -275,7 +275,7 @@ def test_a_text_is_generated_whole_from_what_its_tokens_are() -> None:
     made = pipeline.generate(text, beam=3, n_best=2)
     found = pipeline.decode([pipeline.encoded(text)], beam=3, n_best=2)[0]
     assert made.tokens == [pipeline.target.token(number) for number in found[0].tokens]
-    assert [one.score for one in (made, *made.alternatives)] == [one.score for one in found]
+    assert [one.score for one in [made, *made.alternatives]] == [one.score for one in found]
     assert pipeline.generate([text, text], beam=3, n_best=2) == [made, made]
     assert "".join(pipeline.stream(text, beam=3)) == pipeline.generate(text, beam=3).text
     assert repr(pipeline).startswith("Pipeline(2+2 layers")

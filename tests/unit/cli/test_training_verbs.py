@@ -1,9 +1,9 @@
 """The verbs around training, called as the command line calls them."""
 
+import json
 import re
 import shutil
 import sys
-import json
 from pathlib import Path
 
 import pytest

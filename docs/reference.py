@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from regard.configs import Config
-from regard.data import Dates, JsonLines, ParallelFiles, TabSeparated
+from regard.data import Babi, Dates, JsonLines, ParallelFiles, Squad, TabSeparated, TextFiles
 from regard.data.corpora import Corpus
 from regard.decoding import SearchSettings
 from regard.model import TransformerConfig
@@ -26,7 +26,7 @@ Every key of a run file and of a model, generated from the config classes by `do
 are checked for their type and range before any work starts. [Training](training.md) explains how to use them.
 """
 
-CORPORA: tuple[type[Corpus], ...] = (ParallelFiles, TabSeparated, JsonLines, Dates)
+CORPORA: tuple[type[Corpus], ...] = (ParallelFiles, TabSeparated, JsonLines, TextFiles, Squad, Babi, Dates)
 
 
 def main() -> None:
@@ -175,6 +175,8 @@ def _value(annotation: Any) -> str:
     if origin is tuple:
         entries = dict.fromkeys(_value(argument) for argument in arguments if argument is not Ellipsis)
         return f"list of {' or '.join(entries)}"
+    if origin is dict:
+        return f"table of {_value(arguments[1])}"
     if isinstance(annotation, type) and issubclass(annotation, Corpus):
         return "[corpora](#corpora)"
     if isinstance(annotation, type) and issubclass(annotation, Config):

@@ -18,7 +18,7 @@ _LOPSIDED = 4  # a side this many times as long as the other, and then some, is 
 PARTS = ("test", "valid", "train")
 
 
-Item = TypeVar("Item", Pair, str)
+Item = TypeVar("Item", bound=Pair | str)
 """A pair, or a line of a file that holds one."""
 
 

@@ -132,7 +132,7 @@ def _question(example: SquadExample, version: str) -> dict[str, Any]:
             for answer in found
         ]
 
-    content = {"id": example.id, "question": example.question, "answers": answers(example.answers)}
+    content: dict[str, Any] = {"id": example.id, "question": example.question, "answers": answers(example.answers)}
     if example.plausible_answers:
         content["plausible_answers"] = answers(example.plausible_answers)
     if example.is_impossible or not version.startswith(("1", "v1")):

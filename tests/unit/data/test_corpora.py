@@ -134,11 +134,12 @@ def test_texts_are_lines_or_whole_files(tmp_path: Path) -> None:
     pattern = tmp_path / "*.txt"
     lines = ["first 9", "", "last", "first 10", "", "last"]
     assert [example["text"] for example in TextFiles(path=pattern).examples(("text",))] == lines
-    both = TextFiles(path=(tmp_path / "10.txt", tmp_path / "9.txt"), whole=True)
+    paths = (tmp_path / "10.txt", tmp_path / "9.txt")
+    both = TextFiles(path=paths, whole=True)
     assert [example["text"] for example in both.examples(("text",))] == ["first 10\n\nlast", "first 9\n\nlast"]
     reader: TypeAdapter[AnyCorpus] = TypeAdapter(AnyCorpus)
-    read = reader.validate_python({"kind": "text", "path": [str(path) for path in both.path]})
-    assert read == TextFiles(path=both.path)
+    read = reader.validate_python({"kind": "text", "path": [str(path) for path in paths]})
+    assert read == TextFiles(path=paths)
     with pytest.raises(ConfigError, match="path"):
         reader.validate_python({"kind": "text", "path": []})
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.data import Dates
+from regard.data import Babi, Dates, TextFiles
 from regard.errors import ConfigError
 from regard.training import Run
 from tests.unit.training.runs import SMALL
@@ -109,6 +109,13 @@ def test_numbers_that_no_run_has(change: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
         Run.from_toml(SMALL, changes=[change])
     assert len(str(caught.value)) < 2000
+
+
+def test_all_paths_of_a_corpus_are_relative_to_the_run_file(tmp_path: Path) -> None:
+    text = """data.train = [{ kind = "text", path = ["a.txt", "b/*.txt"] }, { kind = "babi", path = "*_train.txt" }]"""
+    corpora = Run.from_toml(text, base=tmp_path).data.train
+    paths = [corpus.path for corpus in corpora if isinstance(corpus, TextFiles | Babi)]
+    assert paths == [(tmp_path / "a.txt", tmp_path / "b/*.txt"), tmp_path / "*_train.txt"]
 
 
 def test_a_recipe_is_found_by_its_name_unless_a_file_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

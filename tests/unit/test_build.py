@@ -169,7 +169,7 @@ class Head(nn.Module):
 def test_parameters_may_have_any_names(tmp_path: Path) -> None:
     def with_head(config: TransformerConfig) -> Transformer:
         model = Transformer(config)
-        model.output = Head(config)  # type: ignore[assignment]
+        model.output = Head(config)
         return model
 
     path = save_small_model(tmp_path / "model")

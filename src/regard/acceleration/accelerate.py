@@ -64,7 +64,8 @@ def accelerate(
 
     A replacement is a subclass with the same parameters and the same function: the object, its parameters, its hooks
     and tied weights stay, state dicts are the same, and `unaccelerate` reverses it. With "int8", linear layers round
-    what they multiply while they train. Modules that are not known (a subclass, a module with hooks) stay as they are.
+    what they multiply while they train. Modules that are not known (a subclass, a module with hooks) stay as they are,
+    and so do heads.
     """
     if softmax_gradient not in ("exact", "sampled"):
         raise InputError(f"softmax_gradient is {softmax_gradient!r}; it is exact or sampled")

@@ -218,13 +218,15 @@ class PackedStack:
         B, S = places.stop - places.start, state.source_length
         index_T = torch.arange(x_RD.size(0) // B)
         mask_11TT = _additive(index_T[:, None] >= index_T, x_RD.dtype)[None, None]
-        lengths_B1 = torch.from_numpy(state.source_lengths_B[places, None])
-        source_mask = _additive(torch.arange(S) < lengths_B1, x_RD.dtype)[:, None, None]
+        read_BS = torch.arange(S) < torch.from_numpy(state.source_lengths_B[places, None])
+        source_mask = _additive(read_BS, x_RD.dtype)[:, None, None]
         for index, layer in enumerate(self.layers):
-            past_BTNX = state.past[index][places].unflatten(1, (-1, state.rows))
+            past_BTNX = state.past[index][places].view(B, -1, state.rows, layer.heads.width)
             look_at_source = None
             if layer.source is not None:
-                look_at_source = _looking_at_source(layer.source, state.source[index][places, :S], source_mask, None)
+                # Where nothing was read, memory holds anything, and 0 times what is not a number is not a number.
+                source_BSX = state.source[index][places, :S].masked_fill_(~read_BS[:, :, None], 0.0)
+                look_at_source = _looking_at_source(layer.source, source_BSX, source_mask, None)
             x_RD = layer(x_RD, _looking_at_prefix(layer.heads, past_BTNX, mask_11TT, index_T), look_at_source)
         return self._ended(x_RD)
 

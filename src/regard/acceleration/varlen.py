@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -168,7 +169,7 @@ def _padded_states(
 ) -> Tensor:
     """Return the decoder's states (B · T, D) for all target tokens; costs are those of the real ones."""
     counted: list[Tensor] = []
-    counting = {} if costs is None or model.config.sharing.act is None else {"costs": counted}
+    counting: dict[str, Any] = {} if costs is None or model.config.sharing.act is None else {"costs": counted}
     memory = None if model.encoder is None else model.encode(source, **counting)
     states_BTD = model.decode(target, memory, **counting)
     if costs is not None and counted:

@@ -12,7 +12,7 @@ from regard.export.onnx import Onnx, write_onnx
 from regard.export.readme import Exported, readme
 from regard.export.verification import OtherRuntime, Verification, verify
 from regard.files import new_directory
-from regard.model import TransformerConfig
+from regard.model import Transformer, TransformerConfig
 from regard.tasks.translation import Translator
 
 Runtime = Literal["ctranslate2", "onnx"]
@@ -23,6 +23,14 @@ _WRITERS: dict[Runtime, Callable[[Translator, Path, bool], None]] = {
     "onnx": write_onnx,
 }
 _READERS: dict[Runtime, Callable[[Path, TransformerConfig], OtherRuntime]] = {"ctranslate2": CTranslate2, "onnx": Onnx}
+
+
+def check_exportable(model: Transformer) -> None:
+    """Raise a `ModelError` for what no export computes: a head, or a module that is not regard's own, unchanged."""
+    if (head := model.config.head) is not None:
+        raise ModelError(f"only a model that writes a target can be exported: this one has a {head.kind} head")
+    if (reason := unknown_module(model)) is not None:
+        raise ModelError(f"only a model whose every module is regard's own can be exported: {reason}")
 
 
 def export(
@@ -44,10 +52,7 @@ def export(
         raise InputError(f"{output} is there already; choose another directory")
     if pipeline.precision != "float":
         raise InputError("an export is made from, and compared with, a pipeline in floats: load it so")
-    if (head := pipeline.model.config.head) is not None:
-        raise ModelError(f"only a model that writes a target can be exported: this one has a {head.kind} head")
-    if (reason := unknown_module(pipeline.model)) is not None:
-        raise ModelError(f"only a model whose every module is regard's own can be exported: {reason}")
+    check_exportable(pipeline.model)
     checked = check_set(pipeline, pairs, language=language, directory=directory)
     with new_directory(output) as beside:
         _WRITERS[to](pipeline, beside, quantize == "int8")

@@ -116,7 +116,7 @@ class _Decoder:
         budget: int = 4096,
         searches: int = 1,
     ) -> None:
-        if backend.config.kind == "decoder-only" and any(sources):
+        if backend.config.kind == "decoder-only" and any(map(len, sources)):
             raise InputError("a decoder alone reads no source: what it goes on from is the prefix of a request")
         if backend.config.kind == "decoder-only" and settings.coverage_penalty > 0.0:
             raise InputError("coverage_penalty is of the attention to a source, which a decoder alone does not have")

@@ -86,7 +86,7 @@ class SpanHead(nn.Module):
         smoothed goes to the positions that are possible, those whose logits are not -∞.
         """
         checked_rate(smoothing, "label smoothing")
-        logits_BS2 = self(states_BSD, mask)
+        logits_BS2: Tensor = self(states_BSD, mask)
         possible_BS2 = logits_BS2 != -torch.inf
         _check_spans(spans_B2, possible_BS2)
         logs_BS2 = logits_BS2.to(torch.promote_types(logits_BS2.dtype, torch.float32)).log_softmax(1)

@@ -180,7 +180,10 @@ class Transformer(nn.Module):
             )
         tokens = target if source is None else source
         assert tokens is not None
-        return self.logits(*self.encode(tokens)) if kind == "encoder-only" else self.logits(self.decode(tokens))
+        if kind == "decoder-only":
+            return self.logits(self.decode(tokens))
+        memory = self.encode(tokens)
+        return self.logits(memory.states_BSD) if self.config.head is None else self.logits(*memory)
 
     def describe(self) -> str:
         """Return tables of this model: every symbol, its meaning, its shape and its parameters."""

@@ -30,8 +30,8 @@ def cross_entropy(smoothing: float = 0.1, pad_id: int = 0) -> Loss:
         costs: list[Tensor] = []
         states_RD = decoder_states(model, batch.source_BS, batch.target_BT, real_BT, costs=costs)
         with keys_by_position(*real_BT.nonzero(as_tuple=True)):
-            loss = model.output.loss(states_RD, batch.labels_BT[real_BT], smoothing=smoothing)
-        return loss + sum(cost.sum() for cost in costs)
+            total: Tensor = model.output.loss(states_RD, batch.labels_BT[real_BT], smoothing=smoothing)
+        return total + sum(cost.sum() for cost in costs)
 
     return loss
 
@@ -63,10 +63,10 @@ def r_drop(alpha: float, smoothing: float = 0.1, pad_id: int = 0) -> Loss:
         costs: list[Tensor] = []
         first_RD, second_RD = (decoder_states(model, source_BS, target_BT, real_BT, costs=costs) for _ in range(2))
         with keys_by_position(*real_BT.nonzero(as_tuple=True)):
-            loss = model.output.r_drop_loss(
+            total: Tensor = model.output.r_drop_loss(
                 first_RD, second_RD, batch.labels_BT[real_BT], smoothing=smoothing, alpha=alpha
             )
-        return loss + sum(cost.sum() for cost in costs)
+        return total + sum(cost.sum() for cost in costs)
 
     return loss
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard import Transformer, TransformerConfig
-from regard.acceleration.packed_decoder import PackedBackend
+from regard.acceleration.packed_decoder import PackedBackend, PackedDecoder
 from regard.acceleration.packed_linear import packed_linear
 from regard.decoding.loop import places_left
 from regard.errors import InputError
@@ -210,3 +210,25 @@ def test_int8_comes_close_and_rows_do_not_depend_on_each_other() -> None:
 def test_a_model_must_know_where_to_start() -> None:
     with pytest.raises(InputError, match="no decoder, or no bos_id and eos_id"):
         PackedBackend(Transformer(TransformerConfig.preset("tiny", vocab_size=20)))
+
+
+@pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
+@torch.no_grad()
+def test_prefixes_are_read_whatever_unwritten_memory_holds() -> None:
+    config = TransformerConfig.preset("tiny", vocab_size=50, bos_id=1, eos_id=2)
+    torch.manual_seed(0)
+    backend = PackedBackend(Transformer(config).eval(), "int8")
+    sources, prefixes = [[5, 6, 7, 8, 9, 2], [5, 2], [6, 7, 2]], [(9, 8), (), (7, 6, 5, 4)]
+    clean, dirty = (backend.new_decoder(sources, 2) for _ in range(2))
+    assert isinstance(clean, PackedDecoder)
+    assert isinstance(dirty, PackedDecoder)
+    clean._state._new = torch.zeros
+    dirty._state._new = lambda *shape, dtype: torch.full(shape, torch.nan, dtype=dtype)  # type: ignore[assignment]
+    for decoder in (clean, dirty):
+        decoder.admit([1])
+    expected, found = (decoder.prefill([0, 1, 2], prefixes) for decoder in (clean, dirty))
+    for one, other in zip(expected, found, strict=True):
+        assert one.isfinite().all()
+        torch.testing.assert_close(one, other)
+    words_BN = tokens(4, 2, 50)
+    torch.testing.assert_close(clean.step(words_BN), dirty.step(words_BN))

@@ -311,10 +311,9 @@ def test_a_prefix_that_is_read_at_once_finds_what_one_that_is_forced_finds(
     options: SearchSettings, wanted: list[tuple[int, list[int], int, bool]], slots: int
 ) -> None:
     """Sentences come and go, with prefixes of all lengths, and some with a required phrase."""
+    required = Constraints.of_tokens(5, ((2, 3),), ())
     requests = [
-        Request(
-            max(len(prefix) + more, options.min_length) + 3, tuple(prefix), Constraints([[[2, 3]]]) if rules else None
-        )
+        Request(max(len(prefix) + more, options.min_length) + 3, tuple(prefix), required if rules else None)
         for _, prefix, more, rules in wanted
     ]
     sentences = [sentence for sentence, *_ in wanted]

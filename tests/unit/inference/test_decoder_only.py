@@ -13,7 +13,7 @@ from regard import Transformer, TransformerConfig
 from regard.acceleration.backend import Backend
 from regard.acceleration.packed_decoder import PackedBackend, PackedDecoder
 from regard.data.lexicon import Lexicon
-from regard.decoding import Hypothesis, Request, SearchSettings
+from regard.decoding import Hypothesis, Request, SearchSettings, loop
 from regard.decoding.shortlist import Shortlist
 from regard.errors import InputError
 from regard.inference.backends import choose_backend
@@ -93,8 +93,7 @@ def test_the_start_of_a_translation_is_read_as_if_it_were_forced(
     options = SearchSettings(beam=3, n_best=3, shortlist=shortlisted)
     read = [decode_requests(backend, sources, requests, options) for backend in backends]
     with pytest.MonkeyPatch.context() as patch:
-        for kind in (GenericDecoder, PackedDecoder):
-            patch.delattr(kind, "prefill")
+        patch.setattr(loop, "PrefixReader", type(None))
         forced = [decode_requests(backend, sources, requests, options) for backend in backends]
     for found in (*read, forced[1]):
         assert_same(found, forced[0], 1e-8)

@@ -117,7 +117,7 @@ def test_a_shared_model_is_the_deep_model_with_equal_layers(sharing: dict[str, A
     source, target = inputs()
     torch.manual_seed(0)
     if "embedding_width" in sharing:
-        matrix = model.output.weight @ model.output.projection.T  # type: ignore[operator]
+        matrix = model.output.weight @ model.output.projection.T
         states = model.decode(target, model.encode(source))
         torch.testing.assert_close(model.logits(states), states @ matrix.T, rtol=1e-12, atol=1e-12)
         embedded = model.source_embedding.tokens(source)  # type: ignore[union-attr]

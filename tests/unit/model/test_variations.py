@@ -164,16 +164,16 @@ class NaiveBackend(GenericBackend):
         return NaiveDecoder(self.model, sources, beams)
 
 
-@settings(max_examples=20)
-@given(with_decoder, st.integers(1, 3), st.integers(0, 99))
+@settings(max_examples=40)
+@given(with_decoder, st.integers(1, 3), st.sampled_from([(), (7, 3, 5)]), st.integers(0, 99))
 @torch.no_grad()
 def test_beam_search_finds_what_a_search_over_full_forward_passes_finds(
-    config: TransformerConfig, beam: int, seed: int
+    config: TransformerConfig, beam: int, prefix: tuple[int, ...], seed: int
 ) -> None:
     model = model_of(config, seed)
     crosses = config.kind == "encoder-decoder"
     sources = [tokens(1, length, VOCAB)[0].tolist() if crosses else [] for length in (3, 6)]
-    requests = [Request(limit=5), Request(limit=4)]
+    requests = [Request(limit=5, prefix=prefix), Request(limit=4)]
     found, expected = (
         decode_requests(backend, sources, requests, SearchSettings(beam=beam))
         for backend in (GenericBackend(model), NaiveBackend(model))

@@ -15,7 +15,7 @@ class TextToTextTask(Task):
 
     kind: Literal["text2text"] = "text2text"
 
-    metrics = ("exact", "bleu", "chrf", "rouge1", "rouge2", "rougeL", "code_bleu4")
+    metrics = ("exact", "bleu", "chrf", "rouge1", "rouge2", "rougeL", "code_bleu4", "code_exact")
 
 
 class TextToText(Pipeline):

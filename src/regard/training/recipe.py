@@ -20,6 +20,7 @@ from regard.model import TransformerConfig
 from regard.model.config import Count, Flag, Rate, Size, Width
 from regard.model.directory import CONFIG_FILE, read_config
 from regard.tasks.known import Tasks
+from regard.tasks.metrics import registered_metrics
 from regard.tasks.task import Shape, Task
 from regard.tasks.translation import TranslationTask
 
@@ -285,7 +286,7 @@ class Run(Config):
                 )
         metric = self.validation.metric
         for task in self.task:
-            if metric != "loss" and metric not in task.metrics:
+            if metric not in ("loss", *task.metrics) and metric not in registered_metrics():
                 known = ", ".join(("loss", *task.metrics))
                 raise InputError(f"validation.metric is {metric!r}; for {task.kind} it is one of {known}")
         if self.shape != "encoder-decoder" and (not self.tokenizer.shared or self.tokenizer.target is not None):

@@ -12,5 +12,6 @@ from regard.tasks.metrics.scoring import METRICS as METRICS
 from regard.tasks.metrics.scoring import MetricName as MetricName
 from regard.tasks.metrics.scoring import find_metric as find_metric
 from regard.tasks.metrics.scoring import register as register
+from regard.tasks.metrics.scoring import registered_metrics as registered_metrics
 from regard.tasks.metrics.scoring import score as score
 from regard.tasks.metrics.squad import normalize_answer as normalize_answer

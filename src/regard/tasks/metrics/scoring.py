@@ -57,6 +57,11 @@ def register(metric: _M) -> _M:
     return metric
 
 
+def registered_metrics() -> list[str]:
+    """Return the names of the metrics that were added."""
+    return list(_registered)
+
+
 def find_metric(metric: str | Metric | MetricFunction) -> Metric:
     """Return the metric of a name; a metric is returned as it is, and a function as a metric."""
     if not isinstance(metric, str):

@@ -1,7 +1,7 @@
 """Language modeling: what comes next in a text, by a decoder."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal, overload
 
 from pydantic import Field
@@ -80,6 +80,13 @@ class TextGenerator(Pipeline):
         made = dict(zip(distinct, map(self._generated, found), strict=True))
         results = [made[prompt] for prompt in prompts]
         return results[0] if isinstance(texts, str) else results
+
+    def stream(self, text: str, **changes: Any) -> Iterator[str]:
+        """Return a text and what comes next piece by piece, each as soon as nothing can change it any more."""
+        self._refresh()
+        settings = self.with_changes(changes)
+        prompt = tuple(self.target.encode(checked_texts([text], "texts")[0]))
+        yield from self._streamed([], self._continuation(prompt, settings), settings)
 
     def _continuation(self, prompt: tuple[int, ...], settings: SearchSettings) -> Request:
         limit = min(len(prompt) + (settings.max_length or _NEW_TOKENS), self._backend.longest)

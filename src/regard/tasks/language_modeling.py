@@ -1,6 +1,6 @@
 """Language modeling: what comes next in a text, by a decoder."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, overload
 
@@ -29,6 +29,11 @@ class LanguageModelingTask(Task):
     fields = ("text",)
     metrics = ()
 
+    @property
+    def longest_part(self) -> int:
+        """The length of a block behind its start."""
+        return self.block + 1
+
     def texts(self, example: Example) -> tuple[str, ...]:
         """Return the text."""
         return (self.source(example),)
@@ -54,6 +59,11 @@ class TextGenerator(Pipeline):
     verb: ClassVar[str] = "generate"
     shape = "decoder-only"
 
+    @property
+    def task(self) -> LanguageModelingTask:
+        """The task, with its settings."""
+        return self._task if isinstance(self._task, LanguageModelingTask) else LanguageModelingTask()
+
     @overload
     def generate(self, texts: str, **changes: Any) -> GeneratedText: ...
     @overload
@@ -68,8 +78,15 @@ class TextGenerator(Pipeline):
         settings = self.with_changes(changes)
         prompts = [self.target.encode(text) for text in checked_texts(texts, "texts")]
         found = self._found(prompts, settings, lambda prompt: self._continuation(prompt, settings))
-        made = [self._generated(hypotheses) for hypotheses in found]
-        return made[0] if isinstance(texts, str) else made
+        results = [self._generated(hypotheses) for hypotheses in found]
+        return results[0] if isinstance(texts, str) else results
+
+    def stream(self, text: str, **changes: Any) -> Iterator[str]:
+        """Go on with a text piece by piece, each as soon as nothing can change it any more; the text comes first."""
+        self._refresh()
+        settings = self.with_changes(changes)
+        prompt = self.target.encode(checked_texts([text], "texts")[0])
+        yield from self._streamed(prompt, self._continuation(prompt, settings), settings)
 
     def _continuation(self, prompt: Sequence[int], settings: SearchSettings) -> Request:
         new = settings.max_length or _NEW_TOKENS

@@ -56,8 +56,8 @@ def train(
     A run that was stopped in this directory is resumed. `loss` takes the place of cross-entropy: a function of the
     model and a batch that returns the loss summed over the target tokens. `build` is a function from a config to a
     model, where that is not `Transformer` itself. `task` is a task of your own, in place of the run's. `callback`
-    follows the run, which prints nothing by itself: an object
-    with the methods of `regard.training.Callback`. A signal stops training with a `StoppedError`.
+    follows the run, which prints nothing by itself: an object with the methods of `regard.training.Callback`. A signal
+    stops training with a `StoppedError`.
     """
     prepare_process()
     run = run if isinstance(run, Run) else Run.load(run)

@@ -82,9 +82,13 @@ def draw_packages() -> None:
         (6.14, "export", "CTranslate2, ONNX"),
     ):
         diagram.box(x, 0.8, 2.86, 0.55, name, text, GRAY)
-    diagram.box(0.2, 1.5, 8.8, 0.55, "pipelines", "regard.load: a model directory put to work by the pipeline of its task", GRAY)
+    diagram.box(
+        0.2, 1.5, 8.8, 0.55, "pipelines", "regard.load: a model directory put to work by the pipeline of its task", GRAY
+    )
     diagram.box(0.2, 2.2, 8.8, 0.55, "tasks", "translation, summarization, question answering, …; metrics", GRAY)
-    diagram.box(0.2, 2.9, 8.8, 0.55, "inference", "the base of pipelines, the generic decoder, the choice of backend", GRAY)
+    diagram.box(
+        0.2, 2.9, 8.8, 0.55, "inference", "the base of pipelines, the generic decoder, the choice of backend", GRAY
+    )
     diagram.band(0.2, 3.6, 5.2, 1.22, "speed by replacement", GREEN)
     diagram.box(0.35, 3.95, 3.1, 0.75, "acceleration", "replacements of known modules,\npacked decoder", GREEN)
     diagram.box(3.6, 3.95, 1.65, 0.75, "kernels", "C++ (optional)", GREEN)

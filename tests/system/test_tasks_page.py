@@ -56,7 +56,12 @@ def run(command: str, cache: Path) -> None:
     program, *arguments = shlex.split(before)
     assert program == "regard"
     if arguments[0] == "train":
-        settings = ("training.steps=2", "training.batch_tokens=600", "tokenizer.vocab_size=350", f"data.cache='{cache}'")
+        settings = (
+            "training.steps=2",
+            "training.batch_tokens=600",
+            "tokenizer.vocab_size=350",
+            f"data.cache='{cache}'",
+        )
         arguments += [word for setting in settings for word in ("--set", setting)]
     if arguments[0] == "evaluate" and "--data" in arguments:
         arguments += ["--bootstrap", "2"]

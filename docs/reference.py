@@ -53,9 +53,9 @@ def page() -> str:
             sections.append(_variations())
     sections.append("## Search settings\n")
     sections.append(
-        "Keyword arguments of the methods that write texts, such as `Translator.translate`, options of `regard translate`, "
-        "`regard summarize`, `regard answer` and `regard generate`, and the keys of a model's `generation.json`, which "
-        "holds its defaults.\n"
+        "Keyword arguments of the methods that write texts, such as `Translator.translate`, options of "
+        "`regard translate`, `regard summarize`, `regard answer` and `regard generate`, and the keys of a model's "
+        "`generation.json`, which holds its defaults.\n"
     )
     sections.append(_table(SearchSettings))
     return "\n".join(sections)
@@ -79,8 +79,8 @@ def _section(heading: str, config: type[Config], skipped: tuple[str, ...] = ()) 
 def _tasks() -> str:
     parts = [
         "### `task`\n",
-        'What the model is for: the name of a kind, as in `task = "summarization"`, a table with `kind` and settings, or a '
-        "list of several. Translation unless given. [Tasks](tasks.md) explains them. Every kind has this key:\n",
+        'What the model is for: the name of a kind, as in `task = "summarization"`, a table with `kind` and settings, '
+        "or a list of several. Translation unless given. [Tasks](tasks.md) explains them. Every kind has this key:\n",
         _table(Task, ("kind",)),
     ]
     for task in get_args(KnownTask):

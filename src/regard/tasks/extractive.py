@@ -70,16 +70,16 @@ class ExtractiveTask(Task):
 
     def windows(self, context: str, question: str, tokenizer: Tokenizer) -> list["Window"]:
         """Return the windows of a context under a question, without their ends."""
-        question_tokens = tokenizer.encode(question)
+        before = tokenizer.encode(question)
         tokens, offsets = tokenizer.encode_with_offsets(context)
-        size = self.window - len(question_tokens) - 3  # two starts and the end
+        size = self.window - len(before) - 3  # two starts and the end
         if size <= self.overlap:
             raise InputError(
-                f"the question {question[:30]!r} has {len(question_tokens)} tokens, which leaves no place for its context "
+                f"the question {question[:30]!r} has {len(before)} tokens, which leaves no place for its context "
                 f"in a window of {self.window}"
             )
         start = tokenizer.number(START)
-        before = [start, *question_tokens, start]
+        before = [start, *before, start]
         found = []
         for first in range(0, max(1, len(tokens) - self.overlap), size - self.overlap):
             last = first + size

@@ -35,7 +35,7 @@ class Task(Config):
     >>> Comparison().source(example), Comparison().target(example)
     ('a red door / a green door', 'the color')
 
-    `regard.train(run, out, task=Comparison())` trains a model for it, and `regard.load(out, task=Comparison())` loads it.
+    `regard.train(run, out, task=Comparison())` trains a model for it, `regard.load(out, task=Comparison())` loads one.
     """
 
     kind: str

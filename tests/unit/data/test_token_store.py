@@ -7,6 +7,7 @@ import pytest
 
 from regard.data import Corpus, JsonLines, ParallelFiles, TabSeparated, Tokenizer, encode_corpus, token_store
 from regard.errors import DataError
+from regard.tasks.classification import ClassificationTask
 from regard.tasks.text2text import TextToTextTask
 
 
@@ -51,6 +52,14 @@ def test_the_same_content_is_encoded_once(corpus: TabSeparated, tokenizer: Token
         TabSeparated(path=moved, source_column=2, target_column=1), TextToTextTask(), tokenizer, tokenizer, cache
     )
     assert len(list(cache.iterdir())) == 3
+
+
+def test_an_example_that_cannot_be_encoded_is_told_by_its_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("a text\tgood\nanother\tbad\n")
+    task = ClassificationTask(labels=("good",))
+    with pytest.raises(DataError, match=r"a\.tsv: label 'bad' is not one of the task's: good"):
+        encode_corpus(TabSeparated(path=path), task, tokenizer, tokenizer, tmp_path / "cache")
 
 
 def test_what_fails_half_way_leaves_nothing(corpus: TabSeparated, tokenizer: Tokenizer, tmp_path: Path) -> None:

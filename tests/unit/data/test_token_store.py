@@ -71,7 +71,7 @@ def test_what_fails_half_way_leaves_nothing(corpus: TabSeparated, tokenizer: Tok
 
 def test_a_corpus_without_pairs_is_told(tokenizer: Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\t\n")
-    with pytest.raises(DataError, match="no pairs with text on both sides"):
+    with pytest.raises(DataError, match="there are no examples whose texts are not empty"):
         encode_corpus(TabSeparated(path=tmp_path / "empty"), TextToTextTask(), tokenizer, tokenizer, tmp_path / "cache")
 
 

@@ -74,7 +74,7 @@ class Diagram:
 
 def draw_packages() -> None:
     """Draw the packages: each imports only what is below it."""
-    diagram = Diagram(9.2, 6.0)
+    diagram = Diagram(9.2, 6.7)
     diagram.box(0.2, 0.15, 8.8, 0.5, "cli", "one file a verb", GRAY)
     for x, name, text in (
         (0.2, "training", "recipe, trainer, checkpoints"),
@@ -82,18 +82,22 @@ def draw_packages() -> None:
         (6.14, "export", "CTranslate2, ONNX"),
     ):
         diagram.box(x, 0.8, 2.86, 0.55, name, text, GRAY)
-    diagram.box(0.2, 1.5, 4.35, 0.55, "pipelines", "a model directory put to work", GRAY)
-    diagram.box(4.65, 1.5, 4.35, 0.55, "tasks", "translation, metrics", GRAY)
-    diagram.box(0.2, 2.2, 8.8, 0.55, "inference", "the generic decoder, and the choice of backend", GRAY)
-    diagram.band(0.2, 2.9, 5.2, 1.22, "speed by replacement", GREEN)
-    diagram.box(0.35, 3.25, 3.1, 0.75, "acceleration", "replacements of known modules,\npacked decoder", GREEN)
-    diagram.box(3.6, 3.25, 1.65, 0.75, "kernels", "C++ (optional)", GREEN)
-    diagram.box(5.55, 2.9, 3.45, 0.55, "decoding", "search over a step function", GRAY)
-    diagram.box(5.55, 3.57, 3.45, 0.55, "data", "tokenizers, corpora, batches", GRAY)
-    diagram.band(0.2, 4.25, 8.8, 1.6, "plain PyTorch: the model you read", BLUE)
-    diagram.box(0.35, 4.55, 2.75, 1.15, "model", "config → modules\nencode, decode, forward\nsave, load", BLUE)
-    diagram.box(3.22, 4.55, 2.75, 1.15, "layers", "nn.Modules:\nattention, feed-forward, …", BLUE)
-    diagram.box(6.1, 4.55, 2.75, 1.15, "ops", "the equations:\nfunctions of tensors", BLUE)
+    diagram.box(
+        0.2, 1.5, 8.8, 0.55, "pipelines", "regard.load: a model directory put to work by the pipeline of its task", GRAY
+    )
+    diagram.box(0.2, 2.2, 8.8, 0.55, "tasks", "translation, summarization, question answering, …; metrics", GRAY)
+    diagram.box(
+        0.2, 2.9, 8.8, 0.55, "inference", "the base of pipelines, the generic decoder, the choice of backend", GRAY
+    )
+    diagram.band(0.2, 3.6, 5.2, 1.22, "speed by replacement", GREEN)
+    diagram.box(0.35, 3.95, 3.1, 0.75, "acceleration", "replacements of known modules,\npacked decoder", GREEN)
+    diagram.box(3.6, 3.95, 1.65, 0.75, "kernels", "C++ (optional)", GREEN)
+    diagram.box(5.55, 3.6, 3.45, 0.55, "decoding", "search over a step function", GRAY)
+    diagram.box(5.55, 4.27, 3.45, 0.55, "data", "tokenizers, corpora, batches", GRAY)
+    diagram.band(0.2, 4.95, 8.8, 1.6, "plain PyTorch: the model you read", BLUE)
+    diagram.box(0.35, 5.25, 2.75, 1.15, "model", "config → modules\nencode, decode, forward\nsave, load", BLUE)
+    diagram.box(3.22, 5.25, 2.75, 1.15, "layers", "nn.Modules:\nattention, feed-forward, …", BLUE)
+    diagram.box(6.1, 5.25, 2.75, 1.15, "ops", "the equations:\nfunctions of tensors", BLUE)
     diagram.save("packages.png")
 
 

@@ -14,6 +14,8 @@ from regard.data import Babi, Dates, JsonLines, ParallelFiles, Squad, TabSeparat
 from regard.data.corpora import Corpus
 from regard.decoding import SearchSettings
 from regard.model import TransformerConfig
+from regard.tasks import Task
+from regard.tasks.known import KnownTask
 from regard.training import Run
 
 PAGE = Path(__file__).with_name("configuration.md")
@@ -38,6 +40,9 @@ def page() -> str:
     """Return the text of the page."""
     sections = [INTRODUCTION, "## Run files\n"]
     for name, field in Run.model_fields.items():
+        if name == "task":
+            sections.append(_tasks())
+            continue
         config = TransformerConfig if name == "model" else field.annotation
         assert isinstance(config, type)
         assert issubclass(config, Config)
@@ -48,7 +53,8 @@ def page() -> str:
             sections.append(_variations())
     sections.append("## Search settings\n")
     sections.append(
-        "Keyword arguments of `Translator.translate`, options of `regard translate`, and the keys of a model's "
+        "Keyword arguments of the methods that write texts, such as `Translator.translate`, options of "
+        "`regard translate`, `regard summarize`, `regard answer` and `regard generate`, and the keys of a model's "
         "`generation.json`, which holds its defaults.\n"
     )
     sections.append(_table(SearchSettings))
@@ -68,6 +74,23 @@ def _section(heading: str, config: type[Config], skipped: tuple[str, ...] = ()) 
             "",
         ]
     return "\n".join(lines) + "\n" + _table(config, skipped)
+
+
+def _tasks() -> str:
+    parts = [
+        "### `task`\n",
+        'What the model is for: the name of a kind, as in `task = "summarization"`, a table with `kind` and settings, '
+        "or a list of several. Translation unless given. [Tasks](tasks.md) explains them. Every kind has this key:\n",
+        _table(Task, ("kind",)),
+    ]
+    for task in get_args(KnownTask):
+        (kind,) = get_args(task.model_fields["kind"].annotation)
+        metrics = ", ".join(f"`{name}`" for name in ("loss", *task.metrics))
+        parts.append(f'#### `kind = "{kind}"`\n\n{_summary(task)}\n')
+        parts.append(f"Shape of the model: {task.shape}. `validation.metric`: {metrics}.\n")
+        if task.model_fields.keys() - Task.model_fields.keys():
+            parts.append(_table(task, tuple(Task.model_fields)))
+    return "\n".join(parts)
 
 
 def _corpora() -> str:

@@ -2,18 +2,18 @@
 
 import os
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, overload
 
 from regard import models
 from regard.acceleration.process import prepare_process
-from regard.errors import InputError, ModelError
+from regard.errors import ModelError
 from regard.inference.pipeline import Pipeline as Pipeline
 from regard.model import Transformer, TransformerConfig
 from regard.tasks.classification import Classifier
 from regard.tasks.directory import read_tasks
 from regard.tasks.extractive import AnswerExtractor
+from regard.tasks.known import check_kind
 from regard.tasks.language_modeling import TextGenerator
 from regard.tasks.question_answering import QuestionAnswerer
 from regard.tasks.summarization import Summarizer
@@ -73,25 +73,18 @@ def load(
     return PIPELINES.get(chosen.kind, TextToText).load(path, precision, build, device, chosen)
 
 
-def _check_kinds(kinds: Sequence[str]) -> None:
-    for kind in kinds:
-        if kind not in PIPELINES:
-            near = get_close_matches(str(kind), PIPELINES, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it is one of {', '.join(sorted(PIPELINES))}"
-            raise InputError(f"task {kind!r} is not known; {hint}")
-
-
 def _chosen_task(path: Path, task: str | Task | Sequence[str] | None) -> Task:
     """Return the task that a model is loaded for: its first, or its first of the kinds that will do."""
     kinds = (task,) if isinstance(task, str) else () if isinstance(task, Task) else tuple(task or ())
-    _check_kinds(kinds)
+    for kind in kinds:
+        check_kind(kind)
     own = [task] if isinstance(task, Task) else []
     tasks = read_tasks(path, own)
-    wanted = [task.kind for task in own] or kinds
-    found = next((one for one in tasks if not wanted or one.kind in wanted), None)
+    requested = [task.kind for task in own] or kinds
+    found = next((one for one in tasks if not requested or one.kind in requested), None)
     if found is None:
         there = " and ".join(_with_verb(one.kind) for one in tasks)
-        raise ModelError(f"{path} is for {there}, not {' or '.join(wanted)}")
+        raise ModelError(f"{path} is for {there}, not {' or '.join(requested)}")
     return found
 
 

@@ -91,7 +91,7 @@ class Weather(Task):
 
 def test_a_model_of_a_task_of_ones_own_is_loaded_with_the_task(path: Path) -> None:
     write_tasks(path, "weather")
-    with pytest.raises(ModelError, match="the task 'weather' is not one of regard's; it is given with task="):
+    with pytest.raises(ModelError, match="the task 'weather' is not one of regard's; load it in Python with task="):
         load(path)
     pipeline = load(path, task=Weather(), precision="float")
     made = pipeline.write({"source": SENTENCES[0]})
@@ -110,7 +110,7 @@ def test_a_task_that_there_is_not_is_refused(path: Path) -> None:
         load(path, task="translations")
     with pytest.raises(InputError, match="task 'x' is not known"):
         load(path, task=["translation", "x"])
-    with pytest.raises(InputError, match="task 'x' is not known; it is one of classification, extractive"):
+    with pytest.raises(InputError, match="task 'x' is not known; it is one of translation, summarization"):
         load(path, task="x")
 
 

@@ -81,15 +81,17 @@ def _evaluate_run(directory: Path, run: Path, metric: str | None, beam: int | No
 def _evaluate_task(pipeline: Any, model: str, files: EvaluationSet, search: dict[str, Any]) -> None:
     from regard import models
     from regard.cli.progress import progress
-    from regard.tasks.evaluation import TEST_SET, corpus_of, evaluate_examples
+    from regard.tasks.evaluation import TEST_SET, check_has_metrics, corpus_of, evaluate_examples
 
     if files.source is not None or (files.to is not None and pipeline.kind != "translation"):
         raise InputError(f"--source, --reference and --to are for translation; {pipeline.kind} takes --data")
     if pipeline.shape == "encoder-only" and search:
         raise InputError(f"{option_name(next(iter(search)))} is for models that write; {pipeline.kind} does not search")
+    check_has_metrics(pipeline.task)
     path = files.data or models.find(model) / TEST_SET
     if not path.exists():
-        raise DataError(f"{path} is missing; " + ("" if files.data else "a model without a test set is given --data"))
+        hint = "" if files.data else "; --data FILE names the examples for a model without a test set"
+        raise DataError(f"{path} is missing{hint}")
     examples = list(corpus_of(path).examples(pipeline.task.fields))
     changes = {**search, **({"to": files.to} if files.to is not None else {})}
     with progress(len(examples)) as moved:

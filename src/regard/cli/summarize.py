@@ -32,10 +32,12 @@ def summarize(
     output.check(search, job)
     job.check(text)
     from regard.memory import keep_memory
+    from regard.tasks.summarization import check_documents
 
     keep_memory()
     pipeline: Summarizer = runtime.load(model, "summarization")
     pipeline.with_changes(search)
+    check_documents(text or [])
     if not text and job.source is None:
         from regard.cli.lines import whole_input
 

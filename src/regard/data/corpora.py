@@ -145,11 +145,11 @@ class TabSeparated(Corpus):
         return {first: self.source_column, last: self.target_column}
 
     def _rows(self, columns: Mapping[str, int]) -> Iterator[Example]:
-        needed = max(columns.values())
+        last, needed = max(columns.items(), key=lambda entry: entry[1])
         for number, line in enumerate(read_lines(self.path), 1):
             cells = line.split("\t")
             if len(cells) < needed:
-                raise DataError(f"{self.path}, line {number} has {len(cells)} columns; column {needed} was asked for")
+                raise DataError(f"{self.path}, line {number} has {len(cells)} columns; {last} is column {needed}")
             yield from_texts({field: cells[column - 1] for field, column in columns.items()})
 
 

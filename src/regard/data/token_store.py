@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from regard.data.corpora import Corpus, Example
 from regard.data.tokenizer import Tokenizer
-from regard.errors import DataError, WriteError
+from regard.errors import DataError, InputError, WriteError
 from regard.files import new_directory
 
 FORMAT = 2
@@ -160,7 +160,10 @@ def _encoded(corpus: Corpus, encoder: ExampleEncoder, source: Tokenizer, target:
     def encode(examples: list[Example]) -> _Chunk:
         full = [example for example in examples if not is_empty(encoder.texts(example))]
         kept = [example for example in full if not is_oversized(encoder.texts(example))]
-        pairs = encoder.encode(kept, source, target)
+        try:
+            pairs = encoder.encode(kept, source, target)
+        except (DataError, InputError) as error:
+            raise DataError(f"{', '.join(map(str, corpus.files()))}: {error}") from None
         sides = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         return _Chunk(*sides, empty=len(examples) - len(full), oversized=len(full) - len(kept))
 

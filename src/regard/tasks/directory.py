@@ -44,7 +44,9 @@ def read_tasks(directory: Path, own: Sequence[Task] = ()) -> tuple[Task, ...]:
             return tuple(classes[str(table["kind"])].model_validate(table) for table in tables)
         for table in tables:
             if isinstance(kind := table.get("kind"), str) and kind not in kinds():
-                raise ModelError(f"{path}: the task {shown(kind)} is not one of regard's; it is given with task=")
+                raise ModelError(
+                    f"{path}: the task {shown(kind)} is not one of regard's; load it in Python with task=..."
+                )
         return _TaskFile.model_validate(content).tasks
     except ConfigError as error:
         raise ModelError(f"{path}: {error}") from None

@@ -39,6 +39,12 @@ def corpus_of(path: Path) -> Corpus:
     return JsonLines(path=path)
 
 
+def check_has_metrics(task: Task) -> None:
+    """Raise an `InputError` where a task has no answers to score."""
+    if not task.metrics:
+        raise InputError(f"{task.kind} has no answers to score; `regard evaluate RUN` prints the perplexity of a run")
+
+
 def evaluate_examples(
     pipeline: AnsweringPipeline,
     examples: Sequence[Example],
@@ -49,10 +55,9 @@ def evaluate_examples(
 ) -> list[Score]:
     """Return the scores of a pipeline by all metrics of its task, with 95 % intervals by bootstrap."""
     task = pipeline.task
+    check_has_metrics(task)
     if not examples:
         raise DataError("there are no examples to evaluate on")
-    if not task.metrics:
-        raise InputError(f"{task.kind} has no answers to score; `regard evaluate` of its run gives the perplexity")
     answers: list[str] = []
     for first in range(0, len(examples), _CHUNK):
         some = examples[first : first + _CHUNK]

@@ -34,7 +34,7 @@ class ExtractiveTask(Task):
     overlap: Annotated[int, Field(ge=0, strict=True)] = 64
     """How many tokens of the context two windows have in common."""
     longest_answer: Annotated[int, Field(ge=1, strict=True)] = 30
-    """In tokens."""
+    """The most tokens that an answer has."""
     threshold: float = 0.0
     """How much better than no answer, in logits, an answer must be."""
 
@@ -46,6 +46,11 @@ class ExtractiveTask(Task):
         """Raise an `InputError` where fields do not fit together."""
         if self.overlap >= self.window // 2:
             raise InputError(f"overlap {self.overlap} is not less than half of the window of {self.window} tokens")
+
+    @property
+    def longest_part(self) -> int:
+        """The length of a window."""
+        return self.window
 
     def texts(self, example: Example) -> tuple[str, ...]:
         """Return the context and the question."""
@@ -66,16 +71,16 @@ class ExtractiveTask(Task):
 
     def windows(self, context: str, question: str, tokenizer: Tokenizer) -> list["Window"]:
         """Return the windows of a context under a question, without their ends."""
-        asked = tokenizer.encode(question)
+        before = tokenizer.encode(question)
         tokens, offsets = tokenizer.encode_with_offsets(context)
-        size = self.window - len(asked) - 3  # two starts and the end
+        size = self.window - len(before) - 3  # two starts and the end
         if size <= self.overlap:
             raise InputError(
-                f"the question {question[:30]!r} has {len(asked)} tokens, which leaves no place for its context "
+                f"the question {question[:30]!r} has {len(before)} tokens, which leaves no place for its context "
                 f"in a window of {self.window}"
             )
         start = tokenizer.number(START)
-        before = [start, *asked, start]
+        before = [start, *before, start]
         found = []
         for first in range(0, max(1, len(tokens) - self.overlap), size - self.overlap):
             last = first + size

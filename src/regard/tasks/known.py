@@ -1,11 +1,12 @@
 """The tasks that regard knows, by their kinds."""
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, SerializeAsAny
 
-from regard.errors import InputError
+from regard.errors import InputError, shown
 from regard.tasks.classification import ClassificationTask
 from regard.tasks.extractive import ExtractiveTask
 from regard.tasks.language_modeling import LanguageModelingTask
@@ -31,10 +32,22 @@ def kinds() -> list[str]:
     return [task.model_fields["kind"].default for task in get_args(KnownTask)]
 
 
+def check_kind(kind: object) -> None:
+    """Raise an `InputError` for a kind of task that is not known, with the nearest that is."""
+    if kind not in kinds():
+        near = get_close_matches(str(kind), kinds(), n=1)
+        hint = f"did you mean {near[0]}?" if near else f"it is one of {', '.join(kinds())}"
+        raise InputError(f"task {shown(kind)} is not known; {hint}")
+
+
 def _as_list(value: Any) -> Any:
     """Return tasks as a list of tables: "summarization" is short for `[{kind = "summarization"}]`."""
     several = value if isinstance(value, list | tuple) else [value]
-    return [{"kind": one} if isinstance(one, str) else one for one in several]
+    tables = [{"kind": one} if isinstance(one, str) else one for one in several]
+    for table in tables:
+        if isinstance(table, dict) and isinstance(table.get("kind"), str):
+            check_kind(table["kind"])
+    return tables
 
 
 def checked_tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
@@ -55,6 +68,8 @@ def checked_tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
 
 
 Tasks = Annotated[
-    tuple[Annotated[KnownTask, Discriminator("kind")], ...], BeforeValidator(_as_list), AfterValidator(checked_tasks)
+    tuple[SerializeAsAny[Annotated[KnownTask, Discriminator("kind")]], ...],
+    BeforeValidator(_as_list),
+    AfterValidator(checked_tasks),
 ]
-"""The tasks of a run: the name of one, its table, or a list of them."""
+"""The tasks of a run: the name of one, its table, or a list of them. In Python, `regard.train` puts others in."""

@@ -30,6 +30,11 @@ class LanguageModelingTask(Task):
     fields = ("text",)
     metrics = ()
 
+    @property
+    def longest_part(self) -> int:
+        """The length of a block behind its start."""
+        return self.block + 1
+
     def texts(self, example: Example) -> tuple[str, ...]:
         """Return the text."""
         return (self.source(example),)
@@ -55,6 +60,11 @@ class TextGenerator(Pipeline):
     verb: ClassVar[str] = "generate"
     shape = "decoder-only"
 
+    @property
+    def task(self) -> LanguageModelingTask:
+        """The task, with its settings."""
+        return self._task if isinstance(self._task, LanguageModelingTask) else LanguageModelingTask()
+
     @overload
     def generate(self, texts: str, **changes: Any) -> GeneratedText: ...
     @overload
@@ -77,8 +87,8 @@ class TextGenerator(Pipeline):
             never=self.target.special,
             text_of=self.target.decode if settings.n_best > 1 else None,
         )
-        made = dict(zip(distinct, map(self._generated, found), strict=True))
-        results = [made[prompt] for prompt in prompts]
+        by_prompt = dict(zip(distinct, map(self._generated, found), strict=True))
+        results = [by_prompt[prompt] for prompt in prompts]
         return results[0] if isinstance(texts, str) else results
 
     def stream(self, text: str, **changes: Any) -> Iterator[str]:

@@ -56,20 +56,22 @@ class QuestionAnswerer(TextToText):
     ) -> GeneratedText | list[GeneratedText]:
         """Answer a question about a context, or several, each about its own context or all about one."""
         pairs = question_pairs(questions, contexts)
-        made = self.write([{"question": question, "context": context} for question, context in pairs], **changes)
-        return made[0] if isinstance(questions, str) else made
+        answers = self.write([{"question": question, "context": context} for question, context in pairs], **changes)
+        return answers[0] if isinstance(questions, str) else answers
 
 
 def question_pairs(questions: str | Sequence[str], contexts: str | Sequence[str]) -> list[tuple[str, str]]:
     """Return questions with their contexts; raise an `InputError` where one is missing."""
-    asked, read = checked_texts(questions, "questions"), checked_texts(contexts, "contexts")
+    several = checked_texts(questions, "questions")
+    about = checked_texts(contexts, "contexts")
     if isinstance(contexts, str):
-        read = read * len(asked)
-    if len(asked) != len(read):
-        raise InputError(f"{len(asked)} questions are asked about {len(read)} contexts; each question has one")
-    for question, context in zip(asked, read, strict=True):
+        about = about * len(several)
+    if len(several) != len(about):
+        raise InputError(f"there are {len(several)} questions and {len(about)} contexts; each question has one")
+    pairs = list(zip(several, about, strict=True))
+    for question, context in pairs:
         if not question.strip():
             raise InputError("a question is empty")
         if not context.strip():
             raise InputError(f"the question {question[:40]!r} has no context to find the answer in")
-    return list(zip(asked, read, strict=True))
+    return pairs

@@ -36,8 +36,13 @@ class Summarizer(TextToText):
         summary is, `no_repeat` keeps n-grams from coming twice. A document is read whole, however long it is.
         """
         texts = checked_texts(documents, "documents")
-        for number, text in enumerate(texts):
-            if not text.strip():
-                raise InputError(f"document {number + 1} is empty; there is nothing to summarize")
-        made = self.write([{"document": text} for text in texts], **changes)
-        return made[0] if isinstance(documents, str) else made
+        check_documents(texts)
+        summaries = self.write([{"document": text} for text in texts], **changes)
+        return summaries[0] if isinstance(documents, str) else summaries
+
+
+def check_documents(texts: Sequence[str]) -> None:
+    """Raise an `InputError` where a document is empty."""
+    for number, text in enumerate(texts, 1):
+        if not text.strip():
+            raise InputError(f"document {number} is empty; there is nothing to summarize")

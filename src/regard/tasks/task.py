@@ -20,19 +20,31 @@ TokenPair = tuple[list[int], list[int]]
 class Task(Config):
     """A kind of work for a model. Its fields are the settings that a run file gives, and a model directory keeps.
 
-    As it stands it is for text to text: a subclass says what its examples are made of, and how they are put into words.
+    As it stands it is for pairs of texts. A subclass names the fields of its examples, and says what of them the model
+    reads and what it writes; unless it does, those are the first field and the last.
 
-    >>> class Reversal(Task):
-    ...     kind: str = "reversal"
-    ...     fields = ("text", "text reversed")
-    >>> Reversal().source({"text": "abc", "text reversed": "cba"})
-    'abc'
+    >>> import regard
+    >>> class Comparison(regard.tasks.Task):
+    ...     kind: str = "comparison"
+    ...     fields = ("first", "second", "difference")
+    ...     metrics = ("rougeL", "bleu")
+    ...
+    ...     def source(self, example):
+    ...         return f"{example['first']} / {example['second']}"
+    >>> example = {"first": "a red door", "second": "a green door", "difference": "the color"}
+    >>> Comparison().source(example), Comparison().target(example)
+    ('a red door / a green door', 'the color')
+
+    `regard.train(run, out, task=Comparison())` trains a model for it, `regard.load(out, task=Comparison())` loads one.
     """
 
     kind: str
     """Its name, in run files and in model directories."""
     tag: Annotated[str, Field(min_length=1)] | None = None
-    """A special token before each source, where a model has several tasks; `<kind>` unless given."""
+    """A special token before each source: in a model of several tasks `<summarization>` and so on, unless given.
+
+    Translation has the tags of its corpora, one for each language.
+    """
 
     shape: ClassVar[Shape] = "encoder-decoder"
     """Which stacks its models have."""
@@ -48,6 +60,11 @@ class Task(Config):
     def target(self, example: Example) -> str:
         """Return the text that the model learns to write."""
         return str(example[self.fields[-1]])
+
+    @property
+    def longest_part(self) -> int:
+        """How many tokens the parts have that the task cuts its examples into, ends counted; 0 if it cuts none."""
+        return 0
 
     def references(self, example: Example) -> list[str]:
         """Return the answers that count as right."""

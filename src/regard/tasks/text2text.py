@@ -39,14 +39,14 @@ class TextToText(Pipeline):
         An example has the fields of the task but the one that is written, such as `{"source": "a text"}`.
         """
         several = [examples] if isinstance(examples, Mapping) else list(examples)
-        made = self.generate([self.task.source(example) for example in several], **changes)
-        answers = [self._answer(one) for one in made]
+        texts = self.generate([self.task.source(example) for example in several], **changes)
+        answers = [self._answer(text) for text in texts]
         return answers[0] if isinstance(examples, Mapping) else answers
 
     def predictions(self, examples: Sequence[Example], **changes: Any) -> list[str]:
         """Return the answers to examples, as metrics compare them."""
         return [one.text for one in self.write(examples, **changes)]
 
-    def _answer(self, made: GeneratedText) -> GeneratedText:
-        others = tuple(self._answer(one) for one in made.alternatives)
-        return replace(made, text=self.task.answer(made.text), alternatives=others)
+    def _answer(self, generated: GeneratedText) -> GeneratedText:
+        others = tuple(self._answer(one) for one in generated.alternatives)
+        return replace(generated, text=self.task.answer(generated.text), alternatives=others)

@@ -32,7 +32,7 @@ def read_run(directory: Path) -> Run:
 def evaluate_run(
     model: Path, run_directory: Path, *, metric: str | None = None, beam: int | None = None
 ) -> ValidationResult:
-    """Validator a model directory on the run's validation data."""
+    """Validate a model directory on the run's validation data."""
     changes = {key: value for key, value in (("metric", metric), ("beam", beam)) if value is not None}
     return _validator(run_directory, None, changes).validate(Transformer.load(model))
 

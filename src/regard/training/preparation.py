@@ -46,8 +46,10 @@ def prepare(run: Run, out: Path, tell: Tell) -> Prepared:
     source, target = tokenizers(run, out, tell)
     model = run.model_config_for(source.vocab_size, target.vocab_size)
     readable = longest_readable(model)
-    wanted = Limit("data.max_length", run.data.max_length)
-    limit = readable if readable is not None and readable.tokens < wanted.tokens else wanted
+    # What a task has cut into parts is as long as it should be.
+    limit = Limit("data.max_length", max(run.data.max_length, *(task.longest_part for task in run.task)))
+    if readable is not None and readable.tokens < limit.tokens:
+        limit = readable
     train, fingerprints = encoded_examples(run, run.data.train, source, target, limit)
     _report("training", train, tell)
     valid = None

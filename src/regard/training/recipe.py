@@ -42,7 +42,10 @@ class Data(Config):
     valid: tuple[AnyCorpus, ...] = ()
     """What the model is validated by while it trains; choices are made on this, never on a test set."""
     max_length: Size = 256
-    """Pairs with a side of more tokens than this, its end and tag counted, are left out of training and counted."""
+    """Pairs with a side of more tokens than this, its end and tag counted, are left out of training and counted.
+
+    The windows and blocks that some tasks cut texts into are not.
+    """
     cache: Path | None = None
     """Where encoded corpora are kept, found again by their content; the user's cache directory unless given."""
 
@@ -286,9 +289,10 @@ class Run(Config):
                 )
         metric = self.validation.metric
         for task in self.task:
-            if metric not in ("loss", *task.metrics) and metric not in registered_metrics():
-                known = ", ".join(("loss", *task.metrics))
-                raise InputError(f"validation.metric is {metric!r}; for {task.kind} it is one of {known}")
+            known = ("loss", *task.metrics, *(registered_metrics() if task.metrics else ()))
+            if metric not in known:
+                expected = f"one of {', '.join(known)}" if task.metrics else "loss: it has no answers to score"
+                raise InputError(f"validation.metric is {metric!r}; for {task.kind} it is {expected}")
         if self.shape != "encoder-decoder" and (not self.tokenizer.shared or self.tokenizer.target is not None):
             raise InputError(f"a model that is {self.shape} has one vocabulary; leave tokenizer.shared and target out")
         if self.shape == "encoder-only" and (self.training.r_drop > 0.0 or self.training.softmax_gradient != "exact"):

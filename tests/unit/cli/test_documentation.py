@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 import regard
 from regard.cli.app import app
+from regard.training import Run
 
 ROOT = Path(__file__).parents[3]
 PAGES = [
@@ -241,6 +242,24 @@ def _script(name: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_adding_a_task_takes_fewer_than_40_lines() -> None:
+    page = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
+    section = page[page.index("\n## Adding a task\n") :]
+    (example,) = re.findall(r"^```python\n(.*?)^```$", section, flags=re.MULTILINE | re.DOTALL)
+    code = [line for line in example.splitlines() if line.startswith((">>>", "..."))]
+    assert any("(regard.tasks.Task)" in line for line in code)
+    assert len(code) < 40
+
+
+def test_the_run_files_that_are_shown_are_read_without_a_complaint() -> None:
+    for page in PAGES:
+        for text in re.findall(
+            r"^```toml\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+        ):
+            if "data" in tomllib.loads(text):
+                Run.from_toml(text)
 
 
 def test_the_documentation_has_commands() -> None:

@@ -58,4 +58,4 @@ def test_what_does_not_go_together_is_refused(model: Path, tmp_path: Path) -> No
 
 def test_a_translation_model_is_refused_with_the_command_that_it_is_for() -> None:
     says = refusal("--model", "de-en", "Tom.")
-    assert says.endswith("is for translation (regard translate), not text2text")
+    assert says.endswith("is for translation (regard translate), not text2text or language-modeling")

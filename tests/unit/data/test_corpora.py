@@ -34,7 +34,7 @@ def test_a_run_file_names_the_kind() -> None:
 @pytest.mark.parametrize(
     ("content", "corpus", "says"),
     [
-        (b"a\tb\nc\n", dict(kind="tsv"), "line 2 has 1 columns; column 2"),
+        (b"a\tb\nc\n", dict(kind="tsv"), "line 2 has 1 columns; target is column 2"),
         (b"a\tb\nc\t\xff\n", dict(kind="tsv"), "line 2 is not UTF-8: byte 3"),
         # Without the time in it: all processes that share the tests must name them alike.
         (gzip.compress(b"a\tb\n" * 9999, mtime=0)[:50], dict(kind="tsv"), "cannot be read after line"),

@@ -7,6 +7,7 @@ import pytest
 
 from regard.data import Corpus, JsonLines, ParallelFiles, TabSeparated, Tokenizer, encode_corpus, token_store
 from regard.errors import DataError
+from regard.tasks.classification import ClassificationTask
 from regard.tasks.text2text import TextToTextTask
 
 
@@ -53,6 +54,14 @@ def test_the_same_content_is_encoded_once(corpus: TabSeparated, tokenizer: Token
     assert len(list(cache.iterdir())) == 3
 
 
+def test_an_example_that_cannot_be_encoded_is_told_by_its_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("a text\tgood\nanother\tbad\n")
+    task = ClassificationTask(labels=("good",))
+    with pytest.raises(DataError, match=r"a\.tsv: label 'bad' is not one of the task's: good"):
+        encode_corpus(TabSeparated(path=path), task, tokenizer, tokenizer, tmp_path / "cache")
+
+
 def test_what_fails_half_way_leaves_nothing(corpus: TabSeparated, tokenizer: Tokenizer, tmp_path: Path) -> None:
     corpus.path.write_text(corpus.path.read_text() + "one column\n")
     with pytest.raises(DataError, match="line 51"):
@@ -62,7 +71,7 @@ def test_what_fails_half_way_leaves_nothing(corpus: TabSeparated, tokenizer: Tok
 
 def test_a_corpus_without_pairs_is_told(tokenizer: Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\t\n")
-    with pytest.raises(DataError, match="no pairs with text on both sides"):
+    with pytest.raises(DataError, match="there are no examples whose texts are not empty"):
         encode_corpus(TabSeparated(path=tmp_path / "empty"), TextToTextTask(), tokenizer, tokenizer, tmp_path / "cache")
 
 

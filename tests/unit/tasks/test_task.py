@@ -81,6 +81,18 @@ class Reversal(Task):
     kind: str = "reversal"
 
 
+def test_a_run_with_a_task_of_ones_own_is_written_with_its_settings_and_without_a_warning(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    class Repetition(Task):
+        kind: str = "repetition"
+        times: int = 2
+
+    run = Run.from_toml(RUN).model_copy(update={"task": (Repetition(times=3),)})
+    assert run.model_dump(mode="json")["task"] == [{"kind": "repetition", "tag": None, "times": 3}]
+    assert not recwarn.list
+
+
 def test_a_task_of_ones_own_is_refused_by_name_unless_it_is_given(tmp_path: Path) -> None:
     write_tasks(tmp_path, [Reversal()])
     with pytest.raises(ModelError, match="the task 'reversal' is not one of regard's"):
@@ -103,7 +115,9 @@ RUN = 'data.train = [{kind = "dates"}]\nmodel = {preset = "tiny"}\ntraining = {s
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ('task = "summarisation"', "summarization"),
+        ('task = "summarisation"', "task 'summarisation' is not known; did you mean summarization?"),
+        ('task = {kind = "xyz"}', "task 'xyz' is not known; it is one of translation, summarization"),
+        ('task = "language-modeling"\nvalidation = {metric = "bleu"}', "for language-modeling it is loss: it has no"),
         ('task = ["translation", "translation"]', "several different ones"),
         ('task = ["translation", "classification"]', "needs a model that is encoder-only"),
         ('task = ["translation", "summarization"]', "a corpus names no task"),

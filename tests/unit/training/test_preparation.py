@@ -1,5 +1,6 @@
 """What a run trains on: its tokenizers, and the pairs that its model can read."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,9 @@ import pytest
 from regard import train
 from regard.data import Tokenizer
 from regard.errors import ConfigError
+from regard.training import Run
 from regard.training.evaluation import evaluate_run
+from regard.training.preparation import prepare
 from tests.unit.training.runs import Notes, small_run
 
 
@@ -18,6 +21,24 @@ def test_another_target_tokenizer_does_not_go_unnoticed(tmp_path: Path) -> None:
     train(small_run(tmp_path, *both), tmp_path / "out")
     with pytest.raises(ConfigError, match=r"made with another tokenizer than .*b\.json"):
         train(small_run(tmp_path, *both, "tokenizer.target=b.json"), tmp_path / "out")
+
+
+@pytest.mark.parametrize("task", ["language-modeling", "extractive-question-answering"])
+def test_the_parts_that_a_task_cuts_texts_into_are_not_left_out(tmp_path: Path, task: str) -> None:
+    text = "one two three four five " * 300
+    (tmp_path / "a.txt").write_text(text)
+    answer = {"context": text, "question": "what is first?", "answers": [{"text": "one", "answer_start": 0}]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(answer) + "\n")
+    corpus = '{kind = "text", path = "a.txt"}' if task == "language-modeling" else '{kind = "jsonl", path = "a.jsonl"}'
+    run = Run.from_toml(
+        f'task = "{task}"\ndata = {{train = [{corpus}], cache = "cache"}}\ntokenizer.vocab_size = 300\n'
+        'model = {preset = "tiny"}\ntraining.steps = 2\n',
+        base=tmp_path,
+    )
+    notes = Notes()
+    prepared = prepare(run, tmp_path / "out", notes.sentences.append)
+    assert prepared.train.left_out == 0
+    assert len(prepared.train) > 1
 
 
 def test_lines_longer_than_learned_positions_are_left_out_and_counted(tmp_path: Path) -> None:

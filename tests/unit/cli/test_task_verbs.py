@@ -1,0 +1,98 @@
+"""`regard summarize`, `answer`, `classify` and `evaluate`: what cannot be done is refused in a sentence."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from regard.cli.app import app
+from regard.errors import RegardError
+from tests.unit.models import save_small_model, small_model
+
+STORY = "Anna went to the garden."
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a model of each task, none of which has learned anything."""
+    path = tmp_path_factory.mktemp("models")
+    for kind in ("summarization", "question-answering"):
+        save_small_model(path / kind)
+    language_model, tokenizer = small_model(encoder_layers=0)
+    language_model.save(path / "language-modeling")
+    tokenizer.save(path / "language-modeling" / "tokenizer.json")
+    for directory in path.iterdir():
+        (directory / "task.json").write_text(json.dumps({"tasks": [{"kind": directory.name}]}))
+    return path
+
+
+def refusal(*arguments: str | Path, stdin: str | None = None) -> str:
+    result = CliRunner().invoke(app, [*map(str, arguments)], input=stdin)
+    assert isinstance(result.exception, RegardError), repr(result.exception)
+    assert "\n" not in str(result.exception)
+    return str(result.exception)
+
+
+def test_an_empty_document_is_refused(models: Path) -> None:
+    model = models / "summarization"
+    assert refusal("summarize", "--model", model, "") == "document 1 is empty; there is nothing to summarize"
+    says = refusal("summarize", "--model", model, stdin=" \n")
+    assert says == "standard input is empty; a document was expected"
+
+
+def test_a_question_without_a_context_is_refused(models: Path, tmp_path: Path) -> None:
+    ask = ("answer", "--model", models / "question-answering")
+    assert refusal(*ask, "Where?") == "a question needs a text to find the answer in: --context FILE"
+    says = refusal(*ask, stdin='{"question": "Where?"}\n')
+    assert says == "standard input, line 1 has no field 'context', or no text in it"
+    (tmp_path / "empty.txt").write_text("\n")
+    says = refusal(*ask, "--context", tmp_path / "empty.txt", "Where?")
+    assert says.endswith("empty.txt is empty; there is no text to find answers in")
+
+
+def test_an_answer_that_is_not_in_its_context_is_told_by_file_and_question(models: Path, tmp_path: Path) -> None:
+    question = {"id": "q7", "question": "Where?", "answers": [{"text": "hall", "answer_start": 3}]}
+    content = {"data": [{"title": "", "paragraphs": [{"context": STORY, "qas": [question]}]}]}
+    (tmp_path / "squad.json").write_text(json.dumps(content))
+    for verb, option in (("answer", "--squad"), ("evaluate", "--data")):
+        says = refusal(verb, "--model", models / "question-answering", option, tmp_path / "squad.json")
+        assert "squad.json, question q7: the answer 'hall' is not in its context" in says
+
+
+def test_a_field_that_is_missing_is_told_by_file_and_line(models: Path, tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_text('{"document": "a", "summary": "b"}\n{"document": "a", "title": "b"}\n')
+    says = refusal("evaluate", "--model", models / "summarization", "--data", path)
+    assert says == f"{path}, line 2 has no field 'summary'"
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind", "of"),
+    [
+        ("translate", "summarization", "regard summarize"),
+        ("summarize", "question-answering", "regard answer"),
+        ("answer", "language-modeling", "regard generate"),
+        ("classify", "summarization", "regard summarize"),
+        ("generate", "question-answering", "regard answer"),
+    ],
+)
+def test_a_model_of_another_task_is_refused_with_the_command_that_it_is_for(
+    models: Path, tmp_path: Path, verb: str, kind: str, of: str
+) -> None:
+    (tmp_path / "story.txt").write_text(STORY)
+    context = ("--context", tmp_path / "story.txt") if verb == "answer" else ()
+    says = refusal(verb, "--model", models / kind, *context, "a text")
+    assert f"is for {kind} ({of}), not " in says
+
+
+def test_a_language_model_has_no_answers_to_evaluate(models: Path, tmp_path: Path) -> None:
+    says = refusal("evaluate", "--model", models / "language-modeling", "--data", tmp_path / "a.txt")
+    assert says.startswith("language-modeling has no answers to score; ")
+
+
+def test_data_that_is_missing_is_named(models: Path, tmp_path: Path) -> None:
+    model = models / "summarization"
+    assert refusal("evaluate", "--model", model, "--data", tmp_path / "a") == f"{tmp_path / 'a'} is missing"
+    says = refusal("evaluate", "--model", model)
+    assert says.endswith("test.jsonl is missing; --data FILE names the examples for a model without a test set")

@@ -1,7 +1,7 @@
 """Language modeling: what comes next in a text, by a decoder."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+import zlib
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal, overload
 
 from pydantic import Field
@@ -9,7 +9,7 @@ from pydantic import Field
 from regard.data import Tokenizer
 from regard.data.corpora import Example
 from regard.data.tokenizer import END
-from regard.decoding import Request, SearchSettings
+from regard.decoding import Hypothesis, Request, SearchSettings
 from regard.inference.pipeline import Pipeline
 from regard.inference.results import GeneratedText
 from regard.inference.texts import checked_texts
@@ -67,10 +67,31 @@ class TextGenerator(Pipeline):
         self._refresh()
         settings = self.with_changes(changes)
         prompts = [self.target.encode(text) for text in checked_texts(texts, "texts")]
-        found = self._found(prompts, settings, lambda prompt: self._continuation(prompt, settings))
-        made = [self._generated(hypotheses) for hypotheses in found]
+        # Lengths are those of what is written, and a search counts the prompt: those of one length go together.
+        lengths = [len(prompt) if settings.min_length else 0 for prompt in prompts]
+        found: dict[int, list[Hypothesis]] = {}
+        for length in set(lengths):
+            places = [place for place, other in enumerate(lengths) if other == length]
+            some = [prompts[place] for place in places]
+            hypotheses = self._found(some, _after(length, settings), lambda prompt: self._request(prompt, settings))
+            found.update(zip(places, hypotheses, strict=True))
+        made = [self._generated(found[place]) for place in range(len(prompts))]
         return made[0] if isinstance(texts, str) else made
 
-    def _continuation(self, prompt: Sequence[int], settings: SearchSettings) -> Request:
-        new = settings.max_length or _NEW_TOKENS
-        return replace(self._request(prompt, settings), prefix=tuple(prompt), limit=len(prompt) + new)
+    def stream(self, text: str, **changes: Any) -> Iterator[str]:
+        """Go on with a text piece by piece; the first piece begins with the text itself."""
+        self._refresh()
+        settings = self.with_changes(changes)
+        prompt = self.target.encode(checked_texts([text], "texts")[0])
+        yield from self._streamed(prompt, self._request(prompt, settings), _after(len(prompt), settings))
+
+    def _request(self, source: Sequence[int], settings: SearchSettings) -> Request:
+        limit = min(len(source) + (settings.max_length or _NEW_TOKENS + settings.min_length), self._backend.longest)
+        return Request(limit=limit, prefix=tuple(source), seed=zlib.crc32(repr(list(source)).encode()))
+
+
+def _after(length: int, settings: SearchSettings) -> SearchSettings:
+    """Return the settings of a search that starts after a prompt of so many tokens, which it counts too."""
+    if not settings.min_length:
+        return settings
+    return settings.model_copy(update={"min_length": length + settings.min_length})

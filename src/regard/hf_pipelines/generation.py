@@ -36,7 +36,8 @@ class Text2TextGenerationPipeline(HuggingFacePipeline):
     def _written(
         self, texts: list[str], options: Mapping[str, Any], changes: dict[str, Any]
     ) -> Sequence[GeneratedText]:
-        return self.pipeline.write([{"source": text} for text in texts], **changes)
+        field = self.pipeline.task.fields[0]
+        return self.pipeline.write([{field: text} for text in texts], **changes)
 
 
 class SummarizationPipeline(Text2TextGenerationPipeline):
@@ -44,7 +45,7 @@ class SummarizationPipeline(Text2TextGenerationPipeline):
 
     kinds: ClassVar[tuple[str, ...]] = ("summarization",)
     name: ClassVar[str] = "summary_text"
-    pipeline: Summarizer  # type: ignore[assignment]
+    pipeline: Summarizer
 
     def _written(
         self, texts: list[str], options: Mapping[str, Any], changes: dict[str, Any]
@@ -104,7 +105,8 @@ class TextGenerationPipeline(HuggingFacePipeline):
 
 def _all_texts(made: GeneratedText, wanted: int) -> list[str]:
     """Return the best texts, as many as are wanted: where a model has found fewer that differ, the last again."""
-    texts = [one.text for one in (made, *made.alternatives)]
+    ranked: list[GeneratedText] = [made, *made.alternatives]
+    texts = [one.text for one in ranked]
     return texts + texts[-1:] * (wanted - len(texts))
 
 

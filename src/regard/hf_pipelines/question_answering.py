@@ -70,11 +70,11 @@ class QuestionAnsweringPipeline(HuggingFacePipeline):
         renamed = {"num_return_sequences": wanted + 1, "max_new_tokens": options.get("max_answer_len")}
         changes, settings = self._search(renamed, start=0)
         questions, contexts = zip(*pairs, strict=True)
-        made = self.pipeline.answer(questions, contexts, **changes)
-        return [
-            [_written_answer(one, context, settings.length_penalty) for one in (best, *best.alternatives)]
-            for best, context in zip(made, contexts, strict=True)
-        ]
+        answers = []
+        for best, context in zip(self.pipeline.answer(questions, contexts, **changes), contexts, strict=True):
+            ranked: list[GeneratedText] = [best, *best.alternatives]
+            answers.append([_written_answer(one, context, settings.length_penalty) for one in ranked])
+        return answers
 
 
 def _are_texts(inputs: Sequence[Any]) -> bool:

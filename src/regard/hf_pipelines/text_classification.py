@@ -43,7 +43,9 @@ class TextClassificationPipeline(HuggingFacePipeline):
         return [result] if isinstance(given, str) and "top_k" not in options else result
 
     def _labels(self, scores: list[float], options: Mapping[str, Any]) -> Label | list[Label]:
-        every = [{"label": label, "score": score} for label, score in zip(self.pipeline.labels, scores, strict=True)]
+        every: list[Label] = [
+            {"label": label, "score": score} for label, score in zip(self.pipeline.labels, scores, strict=True)
+        ]
         if options.get("return_all_scores") and "top_k" not in options:
             return every
         ranked = sorted(every, key=lambda one: -one["score"])

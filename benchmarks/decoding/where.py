@@ -9,13 +9,13 @@ import torch
 import regard
 
 _PARTS = {
-    "sources read by the encoder": {("engine.py", "_read")},
-    "the decoder's layers": {("packed.py", "step"), ("kernel_layers.py", "step")},
-    "the output projection": {("engine.py", "_logits")},
+    "sources read by the encoder": {("packed_decoder.py", "_read")},
+    "the decoder's layers": {("packed_layers.py", "step"), ("kernel_layers.py", "step")},
+    "the output projection": {("packed_decoder.py", "_logits")},
     "log-softmax": {("candidates.py", "log_probabilities")},
     "the best continuations": {("candidates.py", "best_continuations")},
     "memory made, moved and reordered": {
-        ("state.py", name) for name in ("admit", "begin_step", "end_step", "keep", "reorder")
+        ("beam_cache.py", name) for name in ("admit", "begin_step", "end_step", "keep", "reorder")
     },
 }
 

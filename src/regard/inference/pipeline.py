@@ -297,7 +297,7 @@ class Pipeline:
         distinct = list(dict.fromkeys(map(tuple, sources)))
         found = decode_requests(
             self._backend,
-            [self._read(source) for source in distinct],
+            distinct,
             [request(source) for source in distinct],
             settings,
             never=self.target.special,
@@ -306,15 +306,11 @@ class Pipeline:
         by_source = dict(zip(distinct, found, strict=True))
         return [by_source[tuple(source)] for source in sources]
 
-    def _read(self, source: Sequence[int]) -> Sequence[int]:
-        """Return what the encoder reads of a source: nothing where there is none, and the source is a prompt."""
-        return () if self.shape == "decoder-only" else source
-
     def _streamed(self, source: list[int], request: Request, settings: SearchSettings) -> Iterator[str]:
         """Return the target of a source piece by piece."""
         settled: list[int] = []
         shown = ""
-        for event in decode_stream(self._backend, self._read(source), request, settings, never=self.target.special):
+        for event in decode_stream(self._backend, source, request, settings, never=self.target.special):
             if isinstance(event, Settled):
                 settled += event.tokens
             else:

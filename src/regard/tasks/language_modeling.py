@@ -9,7 +9,8 @@ from pydantic import Field
 from regard.data import Tokenizer
 from regard.data.corpora import Example
 from regard.data.tokenizer import END
-from regard.decoding import Hypothesis, Request, SearchSettings
+from regard.decoding import Request, SearchSettings
+from regard.inference.decode import decode_requests
 from regard.inference.pipeline import Pipeline
 from regard.inference.results import GeneratedText
 from regard.inference.texts import checked_texts
@@ -62,32 +63,37 @@ class TextGenerator(Pipeline):
         """Go on with a text, or with several at once; what is returned begins with the text itself.
 
         The fields of `SearchSettings` change the search: `sample=True` with `temperature`, `top_k` and `top_p` for
-        random texts, `max_length` for how many tokens are written.
+        random texts, `min_length` and `max_length` for how many tokens are written.
         """
         self._refresh()
         settings = self.with_changes(changes)
-        prompts = [self.target.encode(text) for text in checked_texts(texts, "texts")]
-        # Lengths are those of what is written, and a search counts the prompt: those of one length go together.
-        lengths = [len(prompt) if settings.min_length else 0 for prompt in prompts]
-        found: dict[int, list[Hypothesis]] = {}
-        for length in set(lengths):
-            places = [place for place, other in enumerate(lengths) if other == length]
-            some = [prompts[place] for place in places]
-            hypotheses = self._found(some, _after(length, settings), lambda prompt: self._request(prompt, settings))
-            found.update(zip(places, hypotheses, strict=True))
-        made = [self._generated(found[place]) for place in range(len(prompts))]
-        return made[0] if isinstance(texts, str) else made
+        prompts = [tuple(self.target.encode(text)) for text in checked_texts(texts, "texts")]
+        made: dict[tuple[int, ...], GeneratedText] = {}
+        # A search counts the prompt in min_length: where there is one, prompts of the same length go together.
+        for length in {len(prompt) if settings.min_length else 0 for prompt in prompts}:
+            some = [prompt for prompt in dict.fromkeys(prompts) if not settings.min_length or len(prompt) == length]
+            found = decode_requests(
+                self._backend,
+                [[] for _ in some],  # a decoder alone has no sources: prompts are prefixes of targets
+                [self._continuation(prompt, settings) for prompt in some],
+                _after(length, settings),
+                never=self.target.special,
+                text_of=self.target.decode if settings.n_best > 1 else None,
+            )
+            made.update(zip(some, map(self._generated, found), strict=True))
+        results = [made[prompt] for prompt in prompts]
+        return results[0] if isinstance(texts, str) else results
 
     def stream(self, text: str, **changes: Any) -> Iterator[str]:
-        """Go on with a text piece by piece; the first piece begins with the text itself."""
+        """Return a text and what comes next piece by piece, each as soon as nothing can change it any more."""
         self._refresh()
         settings = self.with_changes(changes)
-        prompt = self.target.encode(checked_texts([text], "texts")[0])
-        yield from self._streamed(prompt, self._request(prompt, settings), _after(len(prompt), settings))
+        prompt = tuple(self.target.encode(checked_texts([text], "texts")[0]))
+        yield from self._streamed([], self._continuation(prompt, settings), _after(len(prompt), settings))
 
-    def _request(self, source: Sequence[int], settings: SearchSettings) -> Request:
-        limit = min(len(source) + (settings.max_length or _NEW_TOKENS + settings.min_length), self._backend.longest)
-        return Request(limit=limit, prefix=tuple(source), seed=zlib.crc32(repr(list(source)).encode()))
+    def _continuation(self, prompt: tuple[int, ...], settings: SearchSettings) -> Request:
+        limit = min(len(prompt) + (settings.max_length or settings.min_length + _NEW_TOKENS), self._backend.longest)
+        return Request(limit=limit, prefix=prompt, seed=zlib.crc32(repr(prompt).encode()))
 
 
 def _after(length: int, settings: SearchSettings) -> SearchSettings:

@@ -1,6 +1,7 @@
 """A language model goes on with texts."""
 
 import pytest
+import torch
 
 from regard.errors import InputError
 from regard.tasks.language_modeling import TextGenerator
@@ -8,7 +9,7 @@ from tests.unit.models import SENTENCES, small_model
 
 
 def generator(**changes: object) -> TextGenerator:
-    model, tokenizer = small_model(encoder_layers=0, **changes)
+    model, tokenizer = small_model(torch.float32, encoder_layers=0, **changes)
     return TextGenerator(model, tokenizer, tokenizer, precision="float")
 
 

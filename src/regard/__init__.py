@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from regard.errors import InputError as InputError
     from regard.errors import ModelError as ModelError
     from regard.errors import RegardError as RegardError
+    from regard.hf_pipelines import pipeline as pipeline
     from regard.inference.pipeline import Pipeline as Pipeline
     from regard.layers import MultiHeadAttention as MultiHeadAttention
     from regard.model import Transformer as Transformer
@@ -54,6 +55,7 @@ _HOME = {
     "label_smoothed_cross_entropy": "regard.ops",
     "load": "regard.pipelines",
     "padding_mask": "regard.ops",
+    "pipeline": "regard.hf_pipelines",
     "sinusoidal_positions": "regard.ops",
     "train": "regard.training",
 }

@@ -57,9 +57,13 @@ class ClassificationTask(Task):
             return self
         return self.model_copy(update={"labels": tuple(sorted({self.target(example) for example in examples}))})
 
-    @torch.no_grad()
     def probabilities(self, model: Transformer, texts: Sequence[str], tokenizer: Tokenizer) -> Tensor:
         """Return the probability of each label for each text: (texts, labels)."""
+        return self.logits(model, texts, tokenizer).softmax(-1)
+
+    @torch.no_grad()
+    def logits(self, model: Transformer, texts: Sequence[str], tokenizer: Tokenizer) -> Tensor:
+        """Return the logit of each label for each text: (texts, labels)."""
         end, pad = tokenizer.number(END), tokenizer.number(PAD)
         sources = [[*tokens, end] for tokens in tokenizer.encode_batch(texts)]
         found = torch.zeros(len(texts), len(self.labels))
@@ -67,7 +71,7 @@ class ClassificationTask(Task):
         for first in range(0, len(order), _BATCH):
             rows = order[first : first + _BATCH]
             source_BS = padded([sources[row] for row in rows], pad).to(model.device)
-            found[rows] = model(source_BS).float().softmax(-1).cpu()
+            found[rows] = model(source_BS).float().cpu()
         return found
 
     def predictions(self, model: Transformer, examples: Sequence[Example], tokenizer: Tokenizer) -> list[str]:

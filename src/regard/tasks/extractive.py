@@ -1,5 +1,6 @@
 """Extractive question answering: the answer is a span of the context, found by its start and its end."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, overload
@@ -108,6 +109,7 @@ class ExtractiveTask(Task):
         ]
         candidates: list[list[Span]] = [[] for _ in questions]
         nulls = [float("inf")] * len(questions)
+        totals_Q2 = torch.full((len(questions), 2), -torch.inf)  # log Σ exp of the logits of all windows
         order = sorted(range(len(windows)), key=lambda place: len(windows[place][1].tokens))
         for first in range(0, len(order), _BATCH):
             chosen = [windows[place] for place in order[first : first + _BATCH]]
@@ -116,9 +118,13 @@ class ExtractiveTask(Task):
             logits_BS2 = model(source_BS.to(model.device)).float().cpu()
             for (number, window), logits_S2 in zip(chosen, logits_BS2, strict=True):
                 nulls[number] = min(nulls[number], float(logits_S2[0].sum()))
+                totals_Q2[number] = torch.logaddexp(totals_Q2[number], window.total(logits_S2))
                 context = questions[number][0]
                 candidates[number] += window.best(logits_S2, context, self.longest_answer, count)
-        return [_ranked(some, null, self.threshold, count) for some, null in zip(candidates, nulls, strict=True)]
+        return [
+            _ranked(some, null + self.threshold, total, count)
+            for some, null, total in zip(candidates, nulls, totals_Q2.sum(1).tolist(), strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,7 @@ class Span:
     logit: float
     """Of start and end together."""
     score: float = 0.0
-    """Its probability among the best spans and no answer."""
+    """Its probability: that of its start times that of its end, among all tokens of the context and no answer."""
     alternatives: tuple["Span", ...] = ()
     """The next best, where more than one was asked for."""
 
@@ -179,6 +185,11 @@ class Window:
         inside = [at for at, (start, end) in enumerate(self.offsets) if start < span[1] and end > span[0]]
         whole = inside and self.offsets[inside[0]][0] <= span[0] and self.offsets[inside[-1]][1] >= span[1]
         return [self.first + inside[0], self.first + inside[-1]] if whole else [0, 0]
+
+    def total(self, logits_S2: Tensor) -> Tensor:
+        """Return log Σ exp of the logits of starts and of ends, over the context and no answer: (2)."""
+        context = slice(self.first, self.first + len(self.offsets))
+        return torch.cat([logits_S2[:1], logits_S2[context]]).logsumexp(0)
 
     def best(self, logits_S2: Tensor, context: str, longest: int, count: int) -> list[Span]:
         """Return the spans with the highest logits."""
@@ -249,15 +260,13 @@ class AnswerExtractor(Pipeline):
         return self.task.predictions(self.model.eval(), examples, self.source)
 
 
-def _ranked(spans: list[Span], null: float, threshold: float, count: int) -> list[Span]:
-    """Return distinct spans and the null span, best first, with the probabilities that they have among them."""
+def _ranked(spans: list[Span], null: float, total: float, count: int) -> list[Span]:
+    """Return distinct spans and the null span, best first, with their probabilities."""
     distinct: dict[tuple[int, int], Span] = {}
     for span in sorted(spans, key=lambda span: -span.logit):
         distinct.setdefault((span.start, span.end), span)
-    every = [Span("", 0, 0, null + threshold), *distinct.values()]
-    probabilities = torch.tensor([span.logit for span in every], dtype=torch.float64).softmax(0).tolist()
-    ranked = sorted(zip(every, probabilities, strict=True), key=lambda pair: -pair[0].logit)
-    return [replace(span, score=probability) for span, probability in ranked[: count + 1]]
+    ranked = sorted([Span("", 0, 0, null), *distinct.values()], key=lambda span: -span.logit)
+    return [replace(span, score=math.exp(min(0.0, span.logit - total))) for span in ranked[: count + 1]]
 
 
 def _span(example: Example) -> tuple[int, int] | None:

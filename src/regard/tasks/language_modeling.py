@@ -73,22 +73,25 @@ class TextGenerator(Pipeline):
         """Go on with a text, or with several at once; what is returned begins with the text itself.
 
         The fields of `SearchSettings` change the search: `sample=True` with `temperature`, `top_k` and `top_p` for
-        random texts, `max_length` for how many tokens are written.
+        random texts, `min_length` and `max_length` for how many tokens are written.
         """
         self._refresh()
         settings = self.with_changes(changes)
         prompts = [tuple(self.target.encode(text)) for text in checked_texts(texts, "texts")]
-        distinct = list(dict.fromkeys(prompts))  # one that comes again is gone on with once
-        found = decode_requests(
-            self._backend,
-            [[] for _ in distinct],  # a decoder alone has no sources: prompts are prefixes of targets
-            [self._continuation(prompt, settings) for prompt in distinct],
-            settings,
-            never=self.target.special,
-            text_of=self.target.decode if settings.n_best > 1 else None,
-        )
-        by_prompt = dict(zip(distinct, map(self._generated, found), strict=True))
-        results = [by_prompt[prompt] for prompt in prompts]
+        made: dict[tuple[int, ...], GeneratedText] = {}
+        # A search counts the prompt in min_length: where there is one, prompts of the same length go together.
+        for length in {len(prompt) if settings.min_length else 0 for prompt in prompts}:
+            some = [prompt for prompt in dict.fromkeys(prompts) if not settings.min_length or len(prompt) == length]
+            found = decode_requests(
+                self._backend,
+                [[] for _ in some],  # a decoder alone has no sources: prompts are prefixes of targets
+                [self._continuation(prompt, settings) for prompt in some],
+                _after(length, settings),
+                never=self.target.special,
+                text_of=self.target.decode if settings.n_best > 1 else None,
+            )
+            made.update(zip(some, map(self._generated, found), strict=True))
+        results = [made[prompt] for prompt in prompts]
         return results[0] if isinstance(texts, str) else results
 
     def stream(self, text: str, **changes: Any) -> Iterator[str]:
@@ -96,8 +99,15 @@ class TextGenerator(Pipeline):
         self._refresh()
         settings = self.with_changes(changes)
         prompt = tuple(self.target.encode(checked_texts([text], "texts")[0]))
-        yield from self._streamed([], self._continuation(prompt, settings), settings)
+        yield from self._streamed([], self._continuation(prompt, settings), _after(len(prompt), settings))
 
     def _continuation(self, prompt: tuple[int, ...], settings: SearchSettings) -> Request:
-        limit = min(len(prompt) + (settings.max_length or _NEW_TOKENS), self._backend.longest)
+        limit = min(len(prompt) + (settings.max_length or settings.min_length + _NEW_TOKENS), self._backend.longest)
         return Request(limit=limit, prefix=prompt, seed=zlib.crc32(repr(prompt).encode()))
+
+
+def _after(length: int, settings: SearchSettings) -> SearchSettings:
+    """Return the settings of a search that starts after a prompt of so many tokens, which it counts too."""
+    if not settings.min_length:
+        return settings
+    return settings.model_copy(update={"min_length": length + settings.min_length})

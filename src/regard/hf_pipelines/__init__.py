@@ -1,0 +1,3 @@
+"""Pipelines for people who come from Hugging Face: called as those of transformers 4 were, over regard's own."""
+
+from regard.hf_pipelines.factory import pipeline as pipeline

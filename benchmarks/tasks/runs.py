@@ -101,7 +101,8 @@ def _measured(example: str, base: Path, changes: Sequence[str], minutes: float) 
     short = [*changes, f"training.steps={_MEASURED}", f"training.report_every={_MEASURED // 2}", "data.valid=[]"]
     with tempfile.TemporaryDirectory() as scratch:
         regard.train(_run(example, base, short), scratch)
-        first, last = [line for line in read_metrics(Path(scratch) / METRICS) if line["kind"] == "steps"]
+        lines = [line for line in read_metrics(Path(scratch) / METRICS) if line["kind"] == "steps"]
+    first, last = next(line for line in lines if line["step"] >= _MEASURED // 2), lines[-1]
     seconds = (last["seconds"] - first["seconds"]) / (last["step"] - first["step"])
     return {"steps": max(1, round(60 * minutes / seconds)), "seconds a step": seconds}
 

@@ -75,7 +75,7 @@ def ahead_of_all(scores: dict[str, dict[str, Any]]) -> bool:
 
 
 def page(corpus: str, about: str, texts: dict[str, list[str]], scores: dict[str, Any], test: Sequence[Document]) -> str:
-    """Return the table, and ten outputs drawn at random beside the references."""
+    """Return the table, and ten random outputs beside the references."""
     rows = []
     for name, some in texts.items():
         length = sum(len(text.split()) for text in some) / len(some)

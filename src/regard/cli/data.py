@@ -68,7 +68,7 @@ def split(
         found = split_pairs(TabSeparated(path=table).pairs(), valid=valid, test=test)
     else:
         found = split_documents(_lines_with_pairs(table, fields), valid=valid, test=test)
-    for path, count in write_split(found, out, suffix).items():
+    for path, count in write_split(found, out, suffix).items():  # type: ignore[misc]
         typer.echo(f"{path}: {count:,} pairs", err=True)
     typer.echo(
         f"left out: {found.unfit:,} unfit, {found.repeated:,} repeated, "

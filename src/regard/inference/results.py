@@ -55,7 +55,7 @@ class GeneratedText:
     def warnings(self) -> Iterator[str]:
         """Return what may be wrong with it, a sentence each."""
         if self.cut:
-            yield f"the {self.noun} had no more room and is not at its end"
+            yield f"the {self.noun} reached its maximum length and is not at its end"
 
 
 @dataclass(frozen=True, repr=False)

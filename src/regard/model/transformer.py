@@ -247,10 +247,10 @@ class Transformer(nn.Module):
         if end is None or not self.training:
             return embedding(tokens), {}
         check_tokens(tokens)
-        drawn = random_positions(tokens, self.config.pad_id, end)
+        sampled = random_positions(tokens, self.config.pad_id, end)
         # Positions that are added to the embeddings are no business of the layers.
-        at = {"positions": drawn.positions} if embedding.positions is None else {}
-        return embedding(tokens, positions=drawn), at
+        at = {"positions": sampled.positions} if embedding.positions is None else {}
+        return embedding(tokens, positions=sampled), at
 
     def _checked(self, memory: Memory | None) -> tuple[Tensor | None, Tensor | None]:
         if (memory is None) != (self.encoder is None):

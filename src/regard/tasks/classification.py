@@ -138,7 +138,7 @@ class Classifier(Pipeline):
         return self.task.labels
 
     @overload
-    def classify(self, texts: str) -> Classification: ...
+    def classify(self, texts: str) -> Classification: ...  # type: ignore[overload-overlap]
     @overload
     def classify(self, texts: Sequence[str]) -> list[Classification]: ...
     def classify(self, texts: str | Sequence[str]) -> Classification | list[Classification]:

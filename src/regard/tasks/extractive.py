@@ -205,7 +205,9 @@ class AnswerExtractor(Pipeline):
         return self._task if isinstance(self._task, ExtractiveTask) else ExtractiveTask()
 
     @overload
-    def answer(self, questions: str, contexts: str, *, n_best: int = 1, threshold: float | None = None) -> Span: ...
+    def answer(  # type: ignore[overload-overlap]
+        self, questions: str, contexts: str, *, n_best: int = 1, threshold: float | None = None
+    ) -> Span: ...
     @overload
     def answer(
         self,

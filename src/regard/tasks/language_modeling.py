@@ -1,7 +1,7 @@
 """Language modeling: what comes next in a text, by a decoder."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+import zlib
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal, overload
 
 from pydantic import Field
@@ -10,6 +10,7 @@ from regard.data import Tokenizer
 from regard.data.corpora import Example
 from regard.data.tokenizer import END
 from regard.decoding import Request, SearchSettings
+from regard.inference.decode import decode_requests
 from regard.inference.pipeline import Pipeline
 from regard.inference.results import GeneratedText
 from regard.inference.texts import checked_texts
@@ -66,11 +67,27 @@ class TextGenerator(Pipeline):
         """
         self._refresh()
         settings = self.with_changes(changes)
-        prompts = [self.target.encode(text) for text in checked_texts(texts, "texts")]
-        found = self._found(prompts, settings, lambda prompt: self._continuation(prompt, settings))
-        made = [self._generated(hypotheses) for hypotheses in found]
-        return made[0] if isinstance(texts, str) else made
+        prompts = [tuple(self.target.encode(text)) for text in checked_texts(texts, "texts")]
+        distinct = list(dict.fromkeys(prompts))  # one that comes again is gone on with once
+        found = decode_requests(
+            self._backend,
+            [[] for _ in distinct],  # a decoder alone has no sources: prompts are prefixes of targets
+            [self._continuation(prompt, settings) for prompt in distinct],
+            settings,
+            never=self.target.special,
+            text_of=self.target.decode if settings.n_best > 1 else None,
+        )
+        made = dict(zip(distinct, map(self._generated, found), strict=True))
+        results = [made[prompt] for prompt in prompts]
+        return results[0] if isinstance(texts, str) else results
 
-    def _continuation(self, prompt: Sequence[int], settings: SearchSettings) -> Request:
-        new = settings.max_length or _NEW_TOKENS
-        return replace(self._request(prompt, settings), prefix=tuple(prompt), limit=len(prompt) + new)
+    def stream(self, text: str, **changes: Any) -> Iterator[str]:
+        """Return a text and what comes next piece by piece, each as soon as nothing can change it any more."""
+        self._refresh()
+        settings = self.with_changes(changes)
+        prompt = tuple(self.target.encode(checked_texts([text], "texts")[0]))
+        yield from self._streamed([], self._continuation(prompt, settings), settings)
+
+    def _continuation(self, prompt: tuple[int, ...], settings: SearchSettings) -> Request:
+        limit = min(len(prompt) + (settings.max_length or _NEW_TOKENS), self._backend.longest)
+        return Request(limit=limit, prefix=prompt, seed=zlib.crc32(repr(prompt).encode()))

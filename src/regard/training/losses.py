@@ -51,7 +51,8 @@ def plain_loss(model: Transformer, batch: Batch) -> Tensor:
     real_BT = batch.labels_BT != model.config.pad_id
     memory = None if model.encoder is None else model.encode(batch.source_BS)
     states_BTD = model.decode(batch.target_BT, memory)
-    return model.output.loss(states_BTD[real_BT], batch.labels_BT[real_BT], smoothing=0.0)
+    loss: Tensor = model.output.loss(states_BTD[real_BT], batch.labels_BT[real_BT], smoothing=0.0)
+    return loss
 
 
 def r_drop(alpha: float, smoothing: float = 0.1, pad_id: int = 0) -> Loss:

@@ -56,14 +56,11 @@ def train(
     A run that was stopped in this directory is resumed. `loss` takes the place of cross-entropy: a function of the
     model and a batch that returns the loss summed over the target tokens. `build` is a function from a config to a
     model, where that is not `Transformer` itself. `task` is a task of your own, in place of the run's. `callback`
-    follows the run, which prints nothing by itself: an object
-    with the methods of `regard.training.Callback`. A signal stops training with a `StoppedError`.
+    follows the run, which prints nothing by itself: an object with the methods of `regard.training.Callback`. A
+    signal stops training with a `StoppedError`.
     """
     prepare_process()
-    run = run if isinstance(run, Run) else Run.load(run)
-    if task is not None:
-        run = run.model_copy(update={"task": (task,)})
-        run.check()
+    run = _loaded(run, task)
     callback = NoCallback() if callback is None else callback
     directory = Path(out)
     if run.training.threads is not None:
@@ -90,6 +87,16 @@ def train(
     finally:
         processes.leave()
     return directory
+
+
+def _loaded(run: Run | str | os.PathLike[str], task: Task | None) -> Run:
+    """Return a run, with a task in place of its own if one is given."""
+    run = run if isinstance(run, Run) else Run.load(run)
+    if task is None:
+        return run
+    changed = run.model_copy(update={"task": (task,)})
+    changed.check()
+    return changed
 
 
 @contextmanager

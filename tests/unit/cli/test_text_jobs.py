@@ -48,7 +48,7 @@ def test_the_lines_of_a_file_are_numbered_and_warned_of(
     job().start(None, FileJob(lines, shard="2/2"))
     out, err = capsysbinary.readouterr()
     assert out == b"\nooz\nevif\n"
-    assert err == b"regard: line 4: the text had no more room and is not at its end\n"
+    assert err == b"regard: line 4: the text reached its maximum length and is not at its end\n"
 
 
 def test_a_file_that_was_begun_is_finished_by_the_same_job_only(lines: Path) -> None:

@@ -143,7 +143,7 @@ def test_what_is_cut_is_said(regard: Shell, model: Path) -> None:
     common = ("translate", "--model", model, "--to", "de", "--max-length", "4")
     out, err = regard(*common, "42", "Tom sees the house.")
     assert out.count("\n") == 2
-    assert err == "regard: line 2: the translation had no more room and is not at its end\n"
+    assert err == "regard: line 2: the translation reached its maximum length and is not at its end\n"
 
 
 def test_words_that_are_lost_are_said_and_written(regard: Shell, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from regard.data import Corpus, JsonLines, ParallelFiles, TabSeparated, Tokenizer, encode_corpus, token_store
 from regard.errors import DataError
+from regard.tasks.text2text import TextToTextTask
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def test_what_goes_in_comes_out(
     corpus: TabSeparated, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(token_store, "_CHUNK", 8)  # several chunks
-    encoded = encode_corpus(corpus, tokenizer, tokenizer, tmp_path / "cache")
+    encoded = encode_corpus(corpus, TextToTextTask(), tokenizer, tokenizer, tmp_path / "cache")
     kept = [pair for pair in corpus.pairs() if all(side.strip() for side in pair)]
     assert (len(encoded), encoded.empty) == (48, 2)
     for index, (source, target) in enumerate(kept):
@@ -37,30 +38,32 @@ def test_what_goes_in_comes_out(
 
 def test_the_same_content_is_encoded_once(corpus: TabSeparated, tokenizer: Tokenizer, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    encode_corpus(corpus, tokenizer, tokenizer, cache)
+    encode_corpus(corpus, TextToTextTask(), tokenizer, tokenizer, cache)
     (first,) = cache.iterdir()
     made = first.stat().st_mtime_ns
     moved = tmp_path / "elsewhere.tsv"
     moved.write_bytes(corpus.path.read_bytes())
-    encode_corpus(TabSeparated(path=moved, weight=3), tokenizer, tokenizer, cache)
+    encode_corpus(TabSeparated(path=moved, weight=3), TextToTextTask(), tokenizer, tokenizer, cache)
     assert [entry.stat().st_mtime_ns for entry in cache.iterdir()] == [made]
     moved.write_text("another\tcontent\n")
-    encode_corpus(TabSeparated(path=moved), tokenizer, tokenizer, cache)
-    encode_corpus(TabSeparated(path=moved, source_column=2, target_column=1), tokenizer, tokenizer, cache)
+    encode_corpus(TabSeparated(path=moved), TextToTextTask(), tokenizer, tokenizer, cache)
+    encode_corpus(
+        TabSeparated(path=moved, source_column=2, target_column=1), TextToTextTask(), tokenizer, tokenizer, cache
+    )
     assert len(list(cache.iterdir())) == 3
 
 
 def test_what_fails_half_way_leaves_nothing(corpus: TabSeparated, tokenizer: Tokenizer, tmp_path: Path) -> None:
     corpus.path.write_text(corpus.path.read_text() + "one column\n")
     with pytest.raises(DataError, match="line 51"):
-        encode_corpus(corpus, tokenizer, tokenizer, tmp_path / "cache")
+        encode_corpus(corpus, TextToTextTask(), tokenizer, tokenizer, tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
 
 
 def test_a_corpus_without_pairs_is_told(tokenizer: Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\t\n")
     with pytest.raises(DataError, match="no pairs with text on both sides"):
-        encode_corpus(TabSeparated(path=tmp_path / "empty"), tokenizer, tokenizer, tmp_path / "cache")
+        encode_corpus(TabSeparated(path=tmp_path / "empty"), TextToTextTask(), tokenizer, tokenizer, tmp_path / "cache")
 
 
 @pytest.mark.parametrize(
@@ -77,14 +80,14 @@ def test_a_corpus_without_pairs_is_told(tokenizer: Tokenizer, tmp_path: Path) ->
 def test_what_is_damaged_in_the_cache_is_made_again(
     corpus: TabSeparated, tokenizer: Tokenizer, tmp_path: Path, name: str, content: bytes | None
 ) -> None:
-    before = encode_corpus(corpus, tokenizer, tokenizer, tmp_path / "cache")
+    before = encode_corpus(corpus, TextToTextTask(), tokenizer, tokenizer, tmp_path / "cache")
     expected = [before.source[row].tolist() for row in range(len(before))]
     (entry,) = (tmp_path / "cache").iterdir()
     if content is None:
         (entry / name).unlink()
     else:
         (entry / name).write_bytes(content)
-    again = encode_corpus(corpus, tokenizer, tokenizer, tmp_path / "cache")
+    again = encode_corpus(corpus, TextToTextTask(), tokenizer, tokenizer, tmp_path / "cache")
     assert [again.source[row].tolist() for row in range(len(again))] == expected
 
 
@@ -102,7 +105,7 @@ def test_options_that_are_not_set_do_not_change_what_a_corpus_is_found_by(tokeni
         return digest.hexdigest()[:32]
 
     def found(corpus: Corpus) -> str:
-        return token_store._fingerprint(corpus, tokenizer, tokenizer)
+        return token_store._fingerprint(corpus, TextToTextTask(), tokenizer, tokenizer)
 
     columns = {"kind": "tsv", "source_column": 1, "target_column": 2}
     assert found(TabSeparated(path=path)) == expected(columns)

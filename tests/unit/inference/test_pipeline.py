@@ -17,6 +17,7 @@ from regard.data.lexicon import Lexicon
 from regard.decoding.shortlist import Shortlist
 from regard.errors import InputError
 from regard.layers import FeedForward
+from regard.tasks.text2text import TextToTextTask
 from tests.unit.models import SENTENCES, save_small_model, small_model, small_pipeline
 
 TEXTS = SENTENCES[::9]
@@ -275,7 +276,7 @@ def test_a_text_is_generated_whole_from_what_its_tokens_are() -> None:
     made = pipeline.generate(text, beam=3, n_best=2)
     found = pipeline.decode([pipeline.encoded(text)], beam=3, n_best=2)[0]
     assert made.tokens == [pipeline.target.token(number) for number in found[0].tokens]
-    assert [one.score for one in [made, *made.alternatives]] == [one.score for one in found]
+    assert [made.score, *(one.score for one in made.alternatives)] == [one.score for one in found]
     assert pipeline.generate([text, text], beam=3, n_best=2) == [made, made]
     assert "".join(pipeline.stream(text, beam=3)) == pipeline.generate(text, beam=3).text
     assert repr(pipeline).startswith("Pipeline(2+2 layers")
@@ -300,7 +301,7 @@ def test_a_given_target_is_scored_and_attends_to_its_source() -> None:
 
 def test_a_tag_of_the_task_comes_before_each_source() -> None:
     model, tokenizer = small_model()
-    pipeline = Pipeline(model, tokenizer, tokenizer, precision="float", task={"kind": "text2text", "tag": "<2de>"})
+    pipeline = Pipeline(model, tokenizer, tokenizer, precision="float", task=TextToTextTask(tag="<2de>"))
     assert pipeline.encoded("Tom sees it.")[0] == tokenizer.number("<2de>")
 
 

@@ -17,7 +17,7 @@ from regard.data import Tokenizer
 from regard.decoding import Request, Scheduler, SearchSettings, search
 from regard.errors import ConfigError, InputError
 from regard.inference.decode import decode_requests
-from regard.tasks.translation import Translator
+from regard.tasks.translation import TranslationTask, Translator
 from tests.unit.models import SENTENCES, small_model, small_pipeline
 
 
@@ -331,7 +331,7 @@ def test_signs_that_do_not_fit_the_maximum_length_are_not_required(pipeline: Tra
 def test_a_model_of_several_tasks_has_the_tag_of_the_task_before_that_of_the_language() -> None:
     tokenizer = Tokenizer.train(SENTENCES, vocab_size=400, tags=["<translate>", "<2de>", "<2en>"])
     model = small_model()[0]
-    pipeline = Translator(model, tokenizer, tokenizer, precision="float", task={"tag": "<translate>"})
+    pipeline = Translator(model, tokenizer, tokenizer, precision="float", task=TranslationTask(tag="<translate>"))
     tags = [tokenizer.number("<translate>"), tokenizer.number("<2de>")]
     assert pipeline.languages == ["de", "en"]
     assert pipeline.encoded("Tom sees it.", "de") == [*tags, *tokenizer.encode("Tom sees it."), 2]

@@ -6,6 +6,7 @@ import torch
 
 from regard.data import Dates, Tokenizer, encode_corpus
 from regard.errors import DataError
+from regard.tasks.text2text import TextToTextTask
 from regard.training.examples import Cuts, Examples, Limit, Position, StepLoader
 
 
@@ -16,7 +17,9 @@ def tokenizer() -> Tokenizer:
 
 @pytest.fixture
 def examples(tokenizer: Tokenizer, tmp_path: Path) -> Examples:
-    corpora = [encode_corpus(Dates(count=50, seed=seed), tokenizer, tokenizer, tmp_path) for seed in (1, 2)]
+    corpora = [
+        encode_corpus(Dates(count=50, seed=seed), TextToTextTask(), tokenizer, tokenizer, tmp_path) for seed in (1, 2)
+    ]
     return Examples(corpora, tokenizer, tokenizer, tags=[None, "<2x>"], weights=[1.0, 1.0])
 
 
@@ -73,7 +76,7 @@ def test_loading_draws_nothing_from_training(examples: Examples) -> None:
 
 
 def test_long_pairs_are_counted_and_left_out(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    corpus = encode_corpus(Dates(count=50), tokenizer, tokenizer, tmp_path)
+    corpus = encode_corpus(Dates(count=50), TextToTextTask(), tokenizer, tokenizer, tmp_path)
     lengths = np.maximum(corpus.source.lengths, corpus.target.lengths) + 1
     limit = int(np.median(lengths))
     examples = Examples(

@@ -82,9 +82,9 @@ class FunctionMetric(WeightedMetric):
 
 
 def _interval(value_of: Callable[[Weights], float], examples: int, samples: int) -> tuple[float, float]:
-    """Return the 2.5th and the 97.5th percentile of the values of samples, drawn with replacement."""
+    """Return the 2.5th and the 97.5th percentile of the values of samples, sampled with replacement."""
     rng = np.random.default_rng(SEED)
     draws = (rng.integers(examples, size=examples) for _ in range(samples))
-    values = [value_of(np.bincount(drawn, minlength=examples)) for drawn in draws]
+    values = [value_of(np.bincount(sampled, minlength=examples)) for sampled in draws]
     low, high = np.percentile(values, (2.5, 97.5))
     return float(low), float(high)

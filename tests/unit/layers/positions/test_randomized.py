@@ -14,14 +14,14 @@ from regard.ops.rng import keyed_dropout
 from tests.strategies import RANDOMIZED
 
 
-def drawn(tokens: Tensor, keys: Tensor, end: int = 50) -> Tensor:
+def sampled(tokens: Tensor, keys: Tensor, end: int = 50) -> Tensor:
     with keyed_dropout(keys):
         return random_positions(tokens, 0, end).positions
 
 
 def test_each_sequence_gets_a_sorted_subset_of_its_own() -> None:
     tokens = torch.ones(300, 5, dtype=torch.int64)
-    positions = drawn(tokens, torch.arange(300), end=9)
+    positions = sampled(tokens, torch.arange(300), end=9)
     assert positions.diff(dim=1).min() >= 1
     assert (int(positions.min()), int(positions.max())) == (0, 8)
     assert len(positions.unique(dim=0)) > 80  # of 126 subsets
@@ -40,10 +40,10 @@ def test_batch_mates_and_padding_change_nothing() -> None:
         [[5, 6, 0, 0, 0], [5, 6, 7, 8, 9], [0, 4, 4, 0, 0]]
     )  # a target may start with the padding token
     keys = torch.tensor([11, 12, 13])
-    together = drawn(tokens, keys)
-    assert together[0, :2].equal(drawn(tokens[:1, :2], keys[:1])[0])
-    assert together[1].equal(drawn(tokens[1:2], keys[1:2])[0])
-    assert together[2, :3].equal(drawn(tokens[2:, :3], keys[2:])[0])
+    together = sampled(tokens, keys)
+    assert together[0, :2].equal(sampled(tokens[:1, :2], keys[:1])[0])
+    assert together[1].equal(sampled(tokens[1:2], keys[1:2])[0])
+    assert together[2, :3].equal(sampled(tokens[2:, :3], keys[2:])[0])
     assert (together.diff(dim=1) >= 0).all()
     assert together.max() < 50
 
@@ -67,7 +67,7 @@ def test_training_draws_and_evaluation_does_not(positions: Any) -> None:
 
 @pytest.mark.parametrize("positions", RANDOMIZED, ids=str)
 def test_one_draw_serves_the_embedding_and_all_layers_of_a_stack(positions: Any) -> None:
-    """With positions 0 … N - 1 all drawn, training is evaluation; and the same keys give the same in any batch."""
+    """With positions 0 … N - 1 all sampled, training is evaluation; and the same keys give the same in any batch."""
     model = model_with(positions, random_positions=6).double().train()
     tokens = torch.randint(1, 20, (3, 6))
     trained = model(tokens, tokens)

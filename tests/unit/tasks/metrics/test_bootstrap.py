@@ -13,7 +13,8 @@ WITH_OWN_BOOTSTRAP = [
 @pytest.mark.parametrize("metric", WITH_OWN_BOOTSTRAP)
 def test_intervals_are_the_same_each_time_and_contain_the_value(metric: str) -> None:
     if metric in ("accuracy", "macro_f1"):
-        texts, references = ["a", "b", "a", "c"] * 50, [("a",), ("b",), ("b",), ("c",)] * 50
+        texts = ["a", "b", "a", "c"] * 50
+        references: list[tuple[str, ...]] = [("a",), ("b",), ("b",), ("c",)] * 50
     else:
         texts, references = random_pairs(200)
     found = score(metric, texts, references, bootstrap=200)

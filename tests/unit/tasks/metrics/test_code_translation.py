@@ -8,7 +8,7 @@ from regard.tasks import score
 
 def _bleu(precisions: list[Fraction], length: int, reference: int) -> float:
     penalty = math.exp(min(0.0, 1 - reference / length))
-    return 100 * penalty * float(math.prod(precisions)) ** 0.25
+    return float(100 * penalty * float(math.prod(precisions)) ** 0.25)
 
 
 @pytest.mark.parametrize(

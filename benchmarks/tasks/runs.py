@@ -69,7 +69,7 @@ def parser_of(text: str | None) -> argparse.ArgumentParser:
 def corpus_in(out: Path, name: str, source: Path | None) -> Path:
     """Return the directory of a corpus, where the run files of examples look for it below `out`."""
     directory = out / "data" / name
-    get_corpus(published(name), directory, source=source, tell=lambda text: print(text, flush=True))
+    get_corpus(published(name), directory, source=source, tell=lambda text: None)
     return directory
 
 

@@ -17,13 +17,16 @@ class QuestionAnsweringTask(Task):
     kind: Literal["question-answering"] = "question-answering"
     no_answer: str = "unanswerable"
     """What the model writes for a question that the context does not answer."""
+    question: Literal["first", "last"] = "first"
+    """Where the question is in the source: before its context, or after it."""
 
     fields = ("context", "question", "answers")
     metrics = ("squad_f1", "squad_exact", "exact")
 
     def source(self, example: Example) -> str:
-        """Return the question, then the context."""
-        return f"{example['question']} {example['context']}".strip()
+        """Return the question and the context."""
+        texts = (example["question"], example["context"])
+        return " ".join(texts if self.question == "first" else reversed(texts)).strip()
 
     def target(self, example: Example) -> str:
         """Return the first answer."""

@@ -35,10 +35,11 @@ def test_what_decides_about_encoded_examples_is_empty_for_plain_pairs_alone() ->
     assert SummarizationTask(tag="<x>").identity == SummarizationTask().identity
 
 
-def test_a_question_comes_before_its_context_and_any_answer_counts() -> None:
+def test_a_question_comes_before_its_context_unless_it_is_last_and_any_answer_counts() -> None:
     task = QuestionAnsweringTask()
     asked = {"context": "Anna is in the garden.", "question": "Where is Anna?", "answers": [Answer("garden", None)]}
     assert task.source(asked) == "Where is Anna? Anna is in the garden."
+    assert QuestionAnsweringTask(question="last").source(asked) == "Anna is in the garden. Where is Anna?"
     assert task.target(asked) == "garden"
     assert task.references({**asked, "answers": [Answer("a", None), Answer("b", None)]}) == ["a", "b"]
 

@@ -1,0 +1,1 @@
+"""Tasks: summarization, question answering, code translation, classification and language modeling."""

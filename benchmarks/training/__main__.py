@@ -55,7 +55,9 @@ def _table(size_name: str, batches: Path, threads: int) -> list[str]:
     def contestant(name: str, label: str, environment: dict[str, str]) -> Contestant:
         python = sys.executable if name == "regard" else python_of(name)
         arguments = [f"benchmarks.training.with_{name}", size_name, str(batches)]
-        return Contestant(f"{size_name} {name} {label}", arguments, {"PYTHONPATH": root, **environment}, python)
+        return Contestant(
+            f"{size_name} {name} {label}", arguments, {"PYTHONPATH": f"{root}/src:{root}", **environment}, python
+        )
 
     plain, fast = contestant("regard", "", {}), contestant("regard", "fast", {"BENCH_FAST": "1"})
     default = {peer: contestant(peer, "default", {}) for peer in NAMES}

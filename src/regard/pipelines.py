@@ -34,6 +34,7 @@ from regard.tasks.translation import (
     checked_texts,
     on_one_line,
     put_together,
+    with_copies,
 )
 
 _FEWEST_WITH_REQUIRED = 5  # hypotheses; fewer cannot both translate and wait for where a required word belongs
@@ -214,8 +215,9 @@ class Pipeline:
         done: list[list[list[Part]]] = []
         places: list[tuple[int, int]] = []
         sources: list[list[int]] = []
-        for line, text in enumerate(lines):
-            cut.append(self._texts.pieces(text, whole=requested.something))
+        masked = [self._texts.masked(line, to, settings, requested) for line in lines]
+        for line, shown in enumerate(masked):
+            cut.append(self._texts.pieces(shown.text, whole=requested.something))
             done.append([[] for _ in cut[line]])
             for at, (piece, _) in enumerate(cut[line]):
                 source = self.encoded(piece, to)
@@ -229,7 +231,10 @@ class Pipeline:
         for (line, at), source in zip(places, sources, strict=True):
             parts = [self._part(source, hypothesis, align) for hypothesis in found[tuple(source)]]
             done[line][at] = [part for part in parts if part.text.strip()] or parts
-        made = [put_together(pieces, parts, self.source, self.target) for pieces, parts in zip(cut, done, strict=True)]
+        made = [
+            with_copies(put_together(pieces, parts, self.source, self.target), shown)
+            for pieces, parts, shown in zip(cut, done, masked, strict=True)
+        ]
         return made[0] if isinstance(texts, str) else made
 
     def _found(
@@ -256,12 +261,13 @@ class Pipeline:
         self._refresh()
         settings = self.with_changes(changes)
         (line,) = checked_texts([text], "texts")
-        for piece, space in self._texts.pieces(line, whole=False):
+        masked = self._texts.masked(line, to, settings, RequestedWords())
+        for piece, space in self._texts.pieces(masked.text, whole=False):
             copied = self._texts.copied(piece, self.encoded(piece, to), None) if piece else None
             if copied is not None:
-                yield copied.text
+                yield masked.filled(copied.text)
             elif piece:
-                yield from self._streamed(piece, to, settings)
+                yield from map(masked.filled, self._streamed(piece, to, settings))
             yield on_one_line(space)
 
     @overload

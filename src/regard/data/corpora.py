@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from regard.configs import Config
+from regard.data.augmentation import AUGMENTATION_VERSION, Augmentation, augmented
 from regard.data.noise import NOISE_VERSION, Pair, noised
 from regard.errors import DataError
 
@@ -26,10 +27,13 @@ class Corpus(Config):
     """A special token put before each source, such as <2de>: one model for several languages or tasks."""
     rough: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """To what share of its pairs a noisy copy is added: no capitals, no full stop, several in a line."""
+    augment: Augmentation | None = None
+    """What else is added for translation: numbers, addresses and names, with placeholders for what is copied."""
 
     def pairs(self) -> Iterator[Pair]:
-        """Return the pairs in order, noisy copies among them."""
-        return noised(self.read(), self.rough)
+        """Return the pairs in order, noisy copies and augmented ones among them."""
+        pairs = noised(self.read(), self.rough)
+        return pairs if self.augment is None else augmented(pairs, self.augment)
 
     @abstractmethod
     def read(self) -> Iterator[Pair]:
@@ -41,7 +45,8 @@ class Corpus(Config):
 
     def made_by(self) -> str:
         """Return what decides about the pairs beside the files and the fields: how noise is added."""
-        return f"roughness {NOISE_VERSION}" if self.rough else ""
+        noise = f"roughness {NOISE_VERSION}" if self.rough else ""
+        return noise if self.augment is None else f"{noise} augmentation {AUGMENTATION_VERSION}"
 
 
 class ParallelFiles(Corpus):

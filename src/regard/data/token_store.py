@@ -193,6 +193,8 @@ def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
 def _fingerprint(corpus: Corpus, source: Tokenizer, target: Tokenizer) -> str:
     # Where the files are does not count, what they hold does.
     layout = corpus.model_dump(mode="json", exclude={"weight", "tag", "path", "source", "target"})
+    if corpus.augment is None:
+        del layout["augment"]  # as before there was the field
     digest = hashlib.sha256(json.dumps([FORMAT, corpus.made_by(), layout], sort_keys=True).encode())
     for file in corpus.files():
         try:

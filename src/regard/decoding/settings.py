@@ -65,6 +65,10 @@ class SearchSettings(Config):
     """Length in tokens of n-grams that may not repeat; 0 allows all."""
     min_length: Count = 0
     """Minimum number of tokens."""
+    placeholders: Annotated[bool, Field(strict=True)] = False
+    """Copy addresses and numbers by placeholders, for a model trained with them."""
+    fold_capitals: Annotated[bool, Field(strict=True)] = False
+    """Read a text in capitals as if it were in lower case."""
 
     sample: Annotated[bool, Field(strict=True)] = False
     """Sample tokens from the model's distribution; no beam search."""

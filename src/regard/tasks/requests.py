@@ -2,10 +2,12 @@
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from regard.acceleration.backend import Backend
 from regard.data import Tokenizer
+from regard.data.placeholders import LETTERS, Masked, masked, without_capitals
 from regard.data.sentences import (
     Piece,
     composed,
@@ -54,6 +56,15 @@ class TextRequests:
         """Return the source tokens of a text: its language's tag, the text, its end."""
         tag = self.tag(to)
         return [*([] if tag is None else [tag]), *self._tokens(text), self._backend.end]
+
+    def masked(self, text: str, to: str | None, settings: SearchSettings, requested: RequestedWords) -> Masked:
+        """Return a text as the model reads it: with placeholders for what is copied, and without capitals."""
+        found = Masked(text, {}, {})
+        if settings.placeholders and self._alphabet is not None and not (requested.something or requested.forbid):
+            others = [language for language in self.languages if language != to]
+            letters = [letter for letter in LETTERS if letter not in self._alphabet]
+            found = masked(text, others[0] if len(others) == 1 else None, to, letters)
+        return replace(found, text=without_capitals(found.text)) if settings.fold_capitals else found
 
     def constraints(self, requested: RequestedWords) -> Constraints | None:
         """Return the constraints of requested words, the same for every sentence."""

@@ -3,7 +3,9 @@
     python -m benchmarks.translation.prepare --tatoeba DIR/deu.txt.gz --software DIR/software-de-en.tsv.gz --out DIR
 
 Tatoeba is split as `regard data split` does. Of the software corpus, whole source packages are held out; pairs that
-share a sentence with anything that is held out, on either side, are left out of training.
+share a sentence with anything that is held out, on either side, are left out of training. The rest is divided by its
+words: `everyday.tsv` has the pairs that the vocabulary of de-en spells in few pieces, `technical.tsv` a sample of the
+others.
 """
 
 import hashlib
@@ -11,14 +13,18 @@ from argparse import ArgumentParser
 from collections.abc import Iterable
 from pathlib import Path
 
-from regard.data import TabSeparated
+from regard import models
+from regard.data import TabSeparated, Tokenizer
 from regard.data.corpora import read_lines
 from regard.data.noise import Pair
 from regard.data.splits import Split, sentence_key, split_pairs, write_split
+from regard.data.tokenizer import TOKENIZER
 
 HELD_OUT = 2000
 """Pairs of software texts for testing, and as many for validation."""
 _LARGEST = 250  # pairs of a package that is held out, so that there are many packages
+_MOST_PIECES = 1.9  # a word, the mean of both sides, for words of every day
+_TECHNICAL = 8  # one in so many of the other pairs is kept
 _FRAGMENTS = 4  # one in so many texts that are no whole sentence is kept
 
 
@@ -55,11 +61,28 @@ def is_fit(pair: Pair) -> bool:
         return False
     if min(lengths) >= 5 and all(side[0].isupper() and side[-1] in ".!?" for side in pair):
         return True
-    return hashlib.sha256("\t".join(pair).encode()).digest()[0] % _FRAGMENTS == 0
+    return _digest(pair)[0] % _FRAGMENTS == 0
+
+
+def by_words(pairs: list[Pair], tokenizer: Tokenizer) -> tuple[list[Pair], list[Pair]]:
+    """Return the pairs of everyday words, and a sample of the others."""
+    pieces = [tokenizer.encode_batch([pair[side] for pair in pairs]) for side in (0, 1)]
+    everyday, technical = [], []
+    for pair, *sides in zip(pairs, *pieces, strict=True):
+        rates = [len(tokens) / len(text.split()) for tokens, text in zip(sides, pair, strict=True)]
+        if sum(rates) / 2 <= _MOST_PIECES:
+            everyday.append(pair)
+        elif _digest(pair)[1] % _TECHNICAL == 0:
+            technical.append(pair)
+    return everyday, technical
+
+
+def _digest(pair: Pair) -> bytes:
+    return hashlib.sha256("\t".join(pair).encode()).digest()
 
 
 def _mixed(pairs: list[Pair]) -> list[Pair]:
-    return sorted(pairs, key=lambda pair: hashlib.sha256("\t".join(pair).encode()).digest())
+    return sorted(pairs, key=_digest)
 
 
 def prepare(tatoeba: Path, software: Path, out: Path) -> None:
@@ -71,6 +94,11 @@ def prepare(tatoeba: Path, software: Path, out: Path) -> None:
     found = split_packages(((row[0], row[1], row[2]) for row in rows), held_out)
     for path, count in write_split(found, out / "software").items():
         print(f"{path}: {count:,} pairs")
+    parts = by_words(found.train, Tokenizer.load(models.path_of("de-en") / TOKENIZER))
+    for name, pairs in zip(("everyday", "technical"), parts, strict=True):
+        path = out / "software" / f"{name}.tsv"
+        path.write_text("".join(f"{english}\t{german}\n" for english, german in pairs), encoding="utf-8")
+        print(f"{path}: {len(pairs):,} pairs")
 
 
 if __name__ == "__main__":

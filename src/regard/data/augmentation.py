@@ -11,7 +11,7 @@ from pydantic import Field
 from regard.configs import Config
 from regard.data.localization import day_and_month
 from regard.data.noise import Pair
-from regard.data.placeholders import LETTERS, masked_pair
+from regard.data.placeholders import LETTERS, has_placeholder, masked_pair
 from regard.data.sentence_patterns import PATTERNS, PEOPLE, PLACES
 from regard.errors import InputError
 
@@ -22,7 +22,7 @@ _SMALL = re.compile(r"(?<![\w.,:/$€-])([2-9]|[1-9]\d)(?![\w:/]|[.,]\d|\.\s)")
 _NAME = re.compile(rf"\b({'|'.join((*PEOPLE, *PLACES))})(s?)\b")
 _ENDS = ".!?"
 _MASKED = 0.8  # of the pairs with numbers and addresses; a model should also do without placeholders
-_FORMS = {"folded": 8, "small": 4, "name": 6, "pattern": 8, "inserted": 4, "identity": 3}
+_FORMS = {"folded": 16, "small": 4, "name": 6, "pattern": 8, "inserted": 4, "identity": 3}
 
 
 class Augmentation(Config):
@@ -57,7 +57,7 @@ def augmented(pairs: Iterator[Pair], how: Augmentation) -> Iterator[Pair]:
     """
     draw = random.Random(1)
     for pair in pairs:
-        if any(letter in side for letter in LETTERS for side in pair):
+        if any(map(has_placeholder, pair)):
             yield pair
             continue
         shown = masked_pair(pair, how.source, how.target) or pair

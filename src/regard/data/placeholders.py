@@ -36,6 +36,8 @@ _ITEM = re.compile(
     """,
     re.VERBOSE,
 )
+_HINT = re.compile(r"[\d@%{/]|\w\.\w")  # without one of these there is nothing to find
+_LETTER = re.compile(f"[{LETTERS[0]}-{LETTERS[-1]}]")
 _ENDS = ".,;:!?)]}'’\"…"
 _OF_A_NAME = re.compile(
     r"(?:\b(?:[Vv]ersions?|[Rr]elease|[Ss]ection|[Cc]hapter|v\.?)|(?<=[a-zäöü,;] )[A-Z][a-z]+\w*)\s?$"
@@ -55,10 +57,31 @@ class Masked:
     def filled(self, text: str) -> str:
         """Return a text with what its letters stand for.
 
-        >>> masked("Siehe www.example.org!").filled("Look at א!")
-        'Look at www.example.org!'
+        >>> masked("Siehe www.example.org!").filled("Look at theא!")
+        'Look at the www.example.org!'
+
+        A space is added where the letter was a word of its own in the source and is not in this text.
         """
-        return _replaced(text, self.items)
+        if not self.items:
+            return text
+        parts: list[str] = []
+        for at, char in enumerate(text):
+            if char not in self.items:
+                parts.append(char)
+                continue
+            before, after = self._is_joined(char)
+            if at and text[at - 1].isalnum() and not before:
+                parts.append(" ")
+            parts.append(self.items[char])
+            if at + 1 < len(text) and text[at + 1].isalnum() and text[at + 1] not in self.items and not after:
+                parts.append(" ")
+        return "".join(parts)
+
+    def _is_joined(self, letter: str) -> tuple[bool, bool]:
+        """Whether a letter or digit comes right before a placeholder in the source, and right after it."""
+        start = self.text.find(letter)
+        around = self.text[max(start - 1, 0) : start], self.text[start + 1 : start + 2]
+        return around[0].isalnum(), around[1].isalnum()
 
 
 def masked(text: str, source: str | None = None, target: str | None = None, letters: Iterable[str] = LETTERS) -> Masked:
@@ -70,6 +93,8 @@ def masked(text: str, source: str | None = None, target: str | None = None, lett
     With the languages of both sides, numbers and times of day are localized. A number with a point after "version" or
     a name is that of a version, and stays as it is. A letter that is in the text stands for nothing else.
     """
+    if not _HINT.search(text):
+        return Masked(text, {}, {})
     free = [letter for letter in letters if letter not in text]
     items: dict[str, str] = {}
     originals: dict[str, str] = {}
@@ -107,7 +132,7 @@ def masked_pair(pair: tuple[str, str], source: str, target: str) -> tuple[str, s
     >>> masked_pair(("It costs $1,500.", "Es kostet 1500 $."), "en", "de")
     ('It costs $א.', 'Es kostet א $.')
     """
-    if any(letter in side for letter in LETTERS for side in pair):
+    if not _HINT.search(pair[0]) or any(map(has_placeholder, pair)):
         return None
     found = masked(pair[0], source, target)
     if not found.items:
@@ -117,6 +142,11 @@ def masked_pair(pair: tuple[str, str], source: str, target: str) -> tuple[str, s
     if len(letters) < len(found.items) or {_key(item) for item in other.items.values()} != set(letters):
         return None
     return found.text, _replaced(other.text, {letter: letters[_key(item)] for letter, item in other.items.items()})
+
+
+def has_placeholder(text: str) -> bool:
+    """Whether a letter that may stand for something is in a text."""
+    return _LETTER.search(text) is not None
 
 
 def _key(item: str) -> str:

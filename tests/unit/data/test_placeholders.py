@@ -54,6 +54,13 @@ def test_numbers_and_times_are_localized(text: str, source: str, target: str, wr
     assert found.filled(found.text) == written
 
 
+def test_a_word_of_its_own_stays_one() -> None:
+    found = masked("der 12.3.2027 war")
+    assert found.filled("theאwas") == "the 12.3.2027 was"
+    joined = masked("250g Mehl")
+    assert joined.filled("אg of flour") == "250g of flour"
+
+
 def test_an_item_that_comes_twice_is_one_letter() -> None:
     found = masked("1999 or 2000 or 1999")
     assert found.text == "א or ב or א"

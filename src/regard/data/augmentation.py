@@ -3,7 +3,7 @@
 import random
 import re
 from collections.abc import Iterator
-from datetime import date
+from datetime import date, timedelta
 from typing import Annotated
 
 from pydantic import Field
@@ -144,7 +144,7 @@ def _of_pattern(how: Augmentation, draw: random.Random) -> Pair:
     languages = (how.source, how.target) if forward else (how.target, how.source)
     first, second = draw.choice(PATTERNS[languages])
     letters = list(LETTERS[:2])
-    day = date.fromordinal(draw.randrange(date(1950, 1, 1).toordinal(), date(2050, 1, 1).toordinal()))
+    day = date(2000, 1, 1) + timedelta(days=draw.randrange(366))  # the year is a placeholder
     values = {"x": letters[0], "y": letters[1], "s": str(draw.randrange(2, 100)), "name": _new_name(draw)}
     values["place"] = draw.choice(PLACES)
     dates = [{"date": day_and_month(day, language)} for language in languages]

@@ -70,6 +70,7 @@ def localized_time(text: str, target: str) -> str:
     return f"{hour}:{match[2]}"
 
 
+@lru_cache(maxsize=1024)
 def day_and_month(day: date, language: str) -> str:
     """Return a day without its year, the month by its name.
 

@@ -70,7 +70,7 @@ class Masked:
                 parts.append(char)
                 continue
             before, after = self._is_joined(char)
-            if at and text[at - 1].isalnum() and not before:
+            if at and text[at - 1].isalnum() and text[at - 1] not in self.items and not before:
                 parts.append(" ")
             parts.append(self.items[char])
             if at + 1 < len(text) and text[at + 1].isalnum() and text[at + 1] not in self.items and not after:

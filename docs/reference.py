@@ -96,6 +96,9 @@ def _tasks() -> str:
 def _corpora() -> str:
     common = _table(Corpus)
     parts = ["### Corpora\n", "The entries of `data.train` and `data.valid`. Every kind has these keys:\n", common]
+    for table in _tables_within(Corpus):
+        parts.append(f"#### {_title(table)}\n\n{_summary(table)}\n")
+        parts.append(_table(table))
     for corpus in CORPORA:
         (kind,) = get_args(corpus.model_fields["kind"].annotation)
         parts.append(f'#### `kind = "{kind}"`\n\n{_summary(corpus)}\n')

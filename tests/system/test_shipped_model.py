@@ -177,6 +177,43 @@ def test_names_numbers_and_strange_signs_come_through(model: regard.Translator) 
     assert "日本" in made
 
 
+COPIED = {
+    "en": {
+        "Das kostet 12,50 Euro.": ["12.50"],
+        "Ich habe 1234 Bücher.": ["1234"],
+        "Die Stadt hat 1.234.567 Einwohner.": ["1,234,567"],
+        "Schreib an anna.schmidt@example.org, bitte!": ["anna.schmidt@example.org"],
+        "Siehe https://www.example.org/a/b?c=1&d=2#e.": ["https://www.example.org/a/b?c=1&d=2#e"],
+        "Wir treffen uns am 24.12.2027 um 15:30 Uhr.": ["24.12.2027", "15:30"],
+    },
+    "de": {
+        "It costs $1,234.50.": ["1.234,50"],
+        "Open the file report.pdf at 3:30 p.m. tomorrow.": ["report.pdf", "15:30"],
+        "We use Python 3.11 and www.example.com.": ["3.11", "www.example.com"],
+    },
+}
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_numbers_and_addresses_come_through_to_the_last_character(model: regard.Pipeline, language: str) -> None:
+    for source, items in COPIED[language].items():
+        made = model.translate(source, to=language, placeholders=True, n_best=2)
+        streamed = "".join(model.stream(source, to=language, placeholders=True))
+        for text in (made.text, made.alternatives[0].text, streamed):
+            assert all(item in text for item in items), (source, text)
+            assert not re.search("[א-ת]", text)
+
+
+def test_placeholders_keep_nothing_that_is_forbidden(model: regard.Pipeline) -> None:
+    made = model.translate("Es war 1999 in Berlin.", to="en", forbid=["1999"], placeholders=True)
+    assert "1999" not in made.text
+
+
+def test_capitals_are_folded_before_translation(model: regard.Pipeline) -> None:
+    folded = model.translate("Ich bin müde.", to="en").text
+    assert model.translate("ICH BIN MÜDE.", to="en", fold_capitals=True).text == folded
+
+
 MEASURED = """
 import atexit, runpy
 from tests.system.test_hostile_models import peak_megabytes

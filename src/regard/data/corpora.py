@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from regard.configs import Config
+from regard.data.augmentation import AUGMENTATION_VERSION, Augmentation, augmented
 from regard.data.examples import Example as Example
 from regard.data.examples import FieldError, field_value, from_texts
 from regard.data.noise import NOISE_VERSION, Pair, noised
@@ -34,20 +35,28 @@ class Corpus(Config):
     """The kind of task that it is for, in a run of several tasks."""
     rough: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """To what share of its pairs a noisy copy is added: no capitals, no full stop, several in a line."""
+    augment: Augmentation | None = None
+    """What else is added for translation: numbers, addresses and names, with placeholders for what is copied."""
 
     def examples(self, fields: Fields) -> Iterator[Example]:
         """Return the examples in order, with the fields that a task needs, noisy copies among them."""
-        if not self.rough:
+        if not self.rough and self.augment is None:
             return self.read_examples(fields)
         if len(fields) != 2 or set(fields) & set(_NOT_NOISED):
-            raise ConfigError(f"rough is for tasks with a source and a target text; this one has {_listed(fields)}")
+            name = "rough" if self.rough else "augment"
+            raise ConfigError(f"{name} is for tasks with a source and a target text; this one has {_listed(fields)}")
         first, last = fields
         pairs = ((example[first], example[last]) for example in self.read_examples(fields))
-        return ({first: source, last: target} for source, target in noised(pairs, self.rough))
+        return ({first: source, last: target} for source, target in self._varied(pairs))
 
     def pairs(self) -> Iterator[Pair]:
-        """Return the pairs of source and target in order, noisy copies among them."""
-        return noised(self.read(), self.rough)
+        """Return the pairs of source and target in order, noisy copies and augmented ones among them."""
+        return self._varied(self.read())
+
+    def _varied(self, pairs: Iterator[Pair]) -> Iterator[Pair]:
+        """Return pairs, with noisy copies and augmented ones among them."""
+        pairs = noised(pairs, self.rough)
+        return pairs if self.augment is None else augmented(pairs, self.augment)
 
     @abstractmethod
     def read_examples(self, fields: Fields) -> Iterator[Example]:
@@ -63,7 +72,8 @@ class Corpus(Config):
 
     def made_by(self) -> str:
         """Return what decides about the pairs beside the files and the fields: how noise is added."""
-        return f"roughness {NOISE_VERSION}" if self.rough else ""
+        noise = f"roughness {NOISE_VERSION}" if self.rough else ""
+        return noise if self.augment is None else f"{noise} augmentation {AUGMENTATION_VERSION}"
 
 
 class PairCorpus(Corpus):

@@ -66,6 +66,10 @@ class SearchSettings(Config):
     """Minimum number of tokens."""
     max_length: Count = 0
     """Maximum number of tokens; 0 derives it from the length of the source."""
+    placeholders: Annotated[bool, Field(strict=True)] = False
+    """Copy addresses and numbers by placeholders, for a model trained with them."""
+    fold_capitals: Annotated[bool, Field(strict=True)] = False
+    """Read a text in capitals as if it were in lower case."""
 
     sample: Annotated[bool, Field(strict=True)] = False
     """Sample tokens from the model's distribution; no beam search."""

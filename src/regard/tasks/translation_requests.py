@@ -2,10 +2,11 @@
 
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from regard.data import Tokenizer
+from regard.data.placeholders import LETTERS, Masked, masked, without_capitals
 from regard.data.sentences import (
     Piece,
     composed,
@@ -77,6 +78,15 @@ class TextRequests:
             known = f"it writes {', '.join(languages)}" if languages else "it has no languages to choose from"
             raise InputError(f"language {to!r} is not one that this model writes; {known}")
         return self._source.number(f"<2{to or languages[0]}>") if languages else None
+
+    def masked(self, text: str, to: str | None, settings: SearchSettings, requested: RequestedWords) -> Masked:
+        """Return a text as the model reads it: with placeholders for what is copied, and without capitals."""
+        found = Masked(text, {}, {})
+        if settings.placeholders and self._alphabet is not None and not (requested.something or requested.forbid):
+            others = [language for language in self.languages if language != to]
+            letters = [letter for letter in LETTERS if letter not in self._alphabet]
+            found = masked(text, others[0] if len(others) == 1 else None, to, letters)
+        return replace(found, text=without_capitals(found.text)) if settings.fold_capitals else found
 
     def constraints(self, requested: RequestedWords) -> Constraints | None:
         """Return the constraints of requested words, the same for every sentence."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from regard.data import Tokenizer
+from regard.data.placeholders import Masked
 from regard.data.sentences import Piece
 from regard.decoding import Hypothesis
 from regard.inference.results import GeneratedText
@@ -104,4 +105,16 @@ def _ranked(
         alignment=alignment,
         source_tokens=None if alignment is None else source_tokens,
         untranslated=tuple(untranslated),
+    )
+
+
+def with_copies(translation: Translation, masked: Masked) -> Translation:
+    """Return a translation with what the placeholders of its source stand for."""
+    if not masked.items:
+        return translation
+    return replace(
+        translation,
+        text=masked.filled(translation.text),
+        alternatives=tuple(with_copies(other, masked) for other in translation.alternatives),
+        untranslated=tuple(map(masked.filled, translation.untranslated)),
     )

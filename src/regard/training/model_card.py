@@ -15,6 +15,8 @@ def write_card(out: Path, run: Run, model: FinalModel) -> None:
     """Write `README.md`, and `generation.json` with how the model was made to write."""
     with replaced_file(out / GENERATION) as fresh:
         content = {"beam": max(run.validation.beam, 1), "length_penalty": run.validation.length_penalty}
+        if any(corpus.augment is not None for corpus in run.data.train):
+            content |= {"placeholders": True, "fold_capitals": True}
         fresh.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     with replaced_file(out / "README.md") as fresh:
         fresh.write_text(_card(out, run, model), encoding="utf-8")

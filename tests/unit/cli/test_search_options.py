@@ -65,7 +65,7 @@ def test_every_field_is_an_option_with_its_help(verb: str, field: str) -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_flag_can_be_turned_off(verb: str) -> None:
     flags = [name for name, field in SearchSettings.model_fields.items() if field.annotation is bool]
-    assert flags == ["early_stop", "shortlist", "sample"]
+    assert flags == ["early_stop", "shortlist", "placeholders", "fold_capitals", "sample"]
     known = options(verb)
     for flag in flags:
         off = f"--no-{flag.replace('_', '-')}"

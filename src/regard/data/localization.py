@@ -1,0 +1,80 @@
+"""Numbers and times of day as a language writes them, by the CLDR data in Babel."""
+
+import re
+from datetime import date
+from functools import lru_cache
+
+from babel import Locale, UnknownLocaleError
+from babel.dates import format_skeleton
+
+_CLOCK_12 = re.compile(r"(\d{1,2}):(\d\d)\s?([ap])\.?m\.?", re.IGNORECASE)
+
+
+@lru_cache(maxsize=64)
+def _locale(language: str) -> Locale | None:
+    """Return the locale of a language, or None if there is no data for it."""
+    try:
+        return Locale.parse(language.replace("-", "_"))
+    except (ValueError, UnknownLocaleError):
+        return None
+
+
+@lru_cache(maxsize=64)
+def separators(language: str) -> tuple[str, str] | None:
+    """Return what a language writes before decimals and between thousands; None if that is not known.
+
+    >>> separators("de")
+    (',', '.')
+    """
+    locale = _locale(language)
+    if locale is None:
+        return None
+    symbols = locale.number_symbols.get("latn") or locale.number_symbols
+    return str(symbols["decimal"]), str(symbols["group"])
+
+
+@lru_cache(maxsize=64)
+def _number(decimal: str, group: str) -> re.Pattern[str]:
+    d, g = re.escape(decimal), re.escape(group)
+    return re.compile(rf"(?P<whole>[1-9]\d{{0,2}}(?:{g}\d{{3}})+|\d+)(?:{d}(?P<fraction>\d+))?")
+
+
+def localized_number(text: str, source: str, target: str) -> str:
+    """Return a number of one language as another writes it; what is no number of the first stays as it is.
+
+    >>> localized_number("1.234,50", "de", "en"), localized_number("24.12.2027", "de", "en")
+    ('1,234.50', '24.12.2027')
+    """
+    before, after = separators(source), separators(target)
+    if before is None or after is None:
+        return text
+    match = _number(*before).fullmatch(text)
+    if match is None:
+        return text
+    whole = match["whole"].replace(before[1], after[1])
+    return whole if match["fraction"] is None else f"{whole}{after[0]}{match['fraction']}"
+
+
+def localized_time(text: str, target: str) -> str:
+    """Return a time of the 12-hour clock as a language of the 24-hour clock writes it; others stay as they are.
+
+    >>> localized_time("3:30 p.m.", "de"), localized_time("3:30 p.m.", "en")
+    ('15:30', '3:30 p.m.')
+    """
+    match, locale = _CLOCK_12.fullmatch(text), _locale(target)
+    if match is None or locale is None or not 1 <= int(match[1]) <= 12:
+        return text
+    if "H" not in str(locale.time_formats["short"].pattern):
+        return text
+    hour = int(match[1]) % 12 + (12 if match[3].lower() == "p" else 0)
+    return f"{hour}:{match[2]}"
+
+
+@lru_cache(maxsize=1024)
+def day_and_month(day: date, language: str) -> str:
+    """Return a day without its year, the month by its name.
+
+    >>> day_and_month(date(2027, 12, 24), "de"), day_and_month(date(2027, 12, 24), "en")
+    ('24. Dezember', 'December 24')
+    """
+    return format_skeleton("MMMMd", day, locale=language)

@@ -1,0 +1,175 @@
+"""Placeholders: what must come through a translation unchanged is one character while the model works.
+
+Addresses, file names and numbers are rare words to a model, each time others. It is given a letter of a script that
+its vocabulary has no piece for, which is spelled in bytes and required in the output, and the letter is then replaced.
+Models that are trained so (`augment` of a corpus) say so in `generation.json`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from regard.data.localization import localized_number, localized_time
+
+LETTERS = tuple(map(chr, range(0x5D0, 0x5EB)))
+"""The letters that stand for something: those of the Hebrew alphabet, two bytes each, in this order."""
+
+_TOP = "com|org|net|edu|gov|de|eu|at|ch|uk|info|io|dev|app"
+_FILE = (
+    "pdf|txt|docx?|odt|ods|xlsx?|csv|tsv|pptx?|png|jpe?g|gif|svg|mp[34]|wav|ogg|avi|mkv|zip|gz|xz|tar|7z|exe|deb|rpm|iso"
+    "|html?|css|js|json|xml|toml|ya?ml|ini|cfg|conf|log|md|tex|py|c|h|cpp|java|sh|so"
+)
+_UNIT = "kg|g|mg|km|m|cm|mm|l|ml|[kKMGT]B|[kMG]?Hz|k?W|k?V|mAh|h|min|px|pt"
+_ITEM = re.compile(
+    rf"""
+    (?P<address>
+        (?:https?|ftp|file)://[^\s<>"„“”»«]+ | \b(?i:www\.)[^\s<>"„“”»«]+      # URLs
+      | [\w.+-]+@[\w-]+(?:\.[\w-]+)+                                    # e-mail addresses
+      | (?<![\w@./-])[\w-]+(?:\.[\w-]+)*\.(?:{_TOP})\b(?:/[^\s<>"„“”»«]*)?  # domains
+      | (?<![\w./-])[\w-]+(?:\.[\w-]+)*\.(?:{_FILE})\b                  # file names
+      | (?<![\w./~-])(?:~|\.{{1,2}})?(?:/[\w.+-]+){{2,}}/?                 # paths
+      | (?<![\w@.])@\w{{3,}}                                            # accounts
+      | %(?:\d+\$)?[-+0]?\d*(?:\.\d+)?l{{0,2}}[sdiufxc](?!\w) | %\(\w+\)[sd](?!\w) | %\d(?!\w) | \{{\w*\}} | \$\{{\w+\}}
+    )
+    | (?P<time>(?<![\w.,:])\d{{1,2}}:\d\d\s?[ap](?:\.m\.(?=\s+[a-z]|,)|\.m\b|m\b))
+    | (?P<number>(?<![\w])\d++(?:[.,:/'’×-]\d++)*+(?:(?!\w)|(?=(?:{_UNIT})\b)))
+    """,
+    re.VERBOSE,
+)
+_HINT = re.compile(r"[\d@%{/]|\w\.\w")  # without one of these there is nothing to find
+_LETTER = re.compile(f"[{LETTERS[0]}-{LETTERS[-1]}]")
+_ENDS = ".,;:!?)]}'’\"…"
+_OF_A_NAME = re.compile(
+    r"(?:\b(?:[Vv]ersions?|[Rr]elease|[Ss]ection|[Cc]hapter|v\.?)|(?<=[a-zäöü,;] )[A-Z][a-z]+\w*)\s?$"
+)
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A text with letters in place of what is to be copied."""
+
+    text: str
+    items: Mapping[str, str]
+    """What each letter stands for, as it is written in the target."""
+    originals: Mapping[str, str]
+    """The same as it is written in the source."""
+
+    def filled(self, text: str) -> str:
+        """Return a text with what its letters stand for.
+
+        >>> masked("Siehe www.example.org!").filled("Look at theא!")
+        'Look at the www.example.org!'
+
+        A space is added where the letter was a word of its own in the source and is not in this text.
+        """
+        if not self.items:
+            return text
+        parts: list[str] = []
+        for at, char in enumerate(text):
+            if char not in self.items:
+                parts.append(char)
+                continue
+            before, after = self._is_joined(char)
+            if at and text[at - 1].isalnum() and text[at - 1] not in self.items and not before:
+                parts.append(" ")
+            parts.append(self.items[char])
+            if at + 1 < len(text) and text[at + 1].isalnum() and text[at + 1] not in self.items and not after:
+                parts.append(" ")
+        return "".join(parts)
+
+    def _is_joined(self, letter: str) -> tuple[bool, bool]:
+        """Whether a letter or digit comes right before a placeholder in the source, and right after it."""
+        start = self.text.find(letter)
+        around = self.text[max(start - 1, 0) : start], self.text[start + 1 : start + 2]
+        return around[0].isalnum(), around[1].isalnum()
+
+
+def masked(text: str, source: str | None = None, target: str | None = None, letters: Iterable[str] = LETTERS) -> Masked:
+    """Replace addresses, file names, format fields, and numbers of three digits or with a separator by letters.
+
+    >>> masked("Das kostet 12,50 Euro.", "de", "en")
+    Masked(text='Das kostet א Euro.', items={'א': '12.50'}, originals={'א': '12,50'})
+
+    With the languages of both sides, numbers and times of day are localized. A number with a point after "version" or
+    a name is that of a version, and stays as it is. A letter that is in the text stands for nothing else.
+    """
+    if not _HINT.search(text):
+        return Masked(text, {}, {})
+    free = [letter for letter in letters if letter not in text]
+    items: dict[str, str] = {}
+    originals: dict[str, str] = {}
+    parts: list[str] = []
+    done = 0
+    for match in _ITEM.finditer(text):
+        item = match[0].rstrip(_ENDS) if match["address"] and match[0][0] not in "%{$" else match[0]
+        if not item or (match["number"] and len(item) < 3):
+            continue
+        written = _localized(match, item, source, target)
+        letter = next((known for known, value in originals.items() if value == item), None)
+        if letter is None:
+            if not free:
+                break
+            letter = free.pop(0)
+            items[letter], originals[letter] = written, item
+        parts += [text[done : match.start()], letter]
+        done = match.start() + len(item)
+    return Masked("".join(parts) + text[done:], items, originals)
+
+
+def _localized(match: re.Match[str], item: str, source: str | None, target: str | None) -> str:
+    if source is None or target is None or match["address"]:
+        return item
+    if match["time"]:
+        return localized_time(item, target)
+    if item.count(".") == 1 and "," not in item and _OF_A_NAME.search(match.string[: match.start()]):
+        return item
+    return localized_number(item, source, target)
+
+
+def masked_pair(pair: tuple[str, str], source: str, target: str) -> tuple[str, str] | None:
+    """Return a pair with the same letters on both sides; None if it has nothing to mask, or the sides do not agree.
+
+    >>> masked_pair(("It costs $1,500.", "Es kostet 1500 $."), "en", "de")
+    ('It costs $א.', 'Es kostet א $.')
+    """
+    if not _HINT.search(pair[0]) or any(map(has_placeholder, pair)):
+        return None
+    found = masked(pair[0], source, target)
+    if not found.items:
+        return None
+    other = masked(pair[1])
+    letters = {_key(item): letter for letter, item in found.items.items()}
+    if len(letters) < len(found.items) or {_key(item) for item in other.items.values()} != set(letters):
+        return None
+    return found.text, _replaced(other.text, {letter: letters[_key(item)] for letter, item in other.items.items()})
+
+
+def has_placeholder(text: str) -> bool:
+    """Whether a letter that may stand for something is in a text."""
+    return _LETTER.search(text) is not None
+
+
+def _key(item: str) -> str:
+    """What two ways of writing one number have in common: its digits; an address is what it is."""
+    return "".join(filter(str.isdigit, item)) if not any(map(str.isalpha, item)) else item
+
+
+def _replaced(text: str, items: Mapping[str, str]) -> str:
+    return "".join(items.get(char, char) for char in text)
+
+
+_SENTENCE_START = re.compile(r"(?:^|(?<=[.!?…]\s))\W*\w")
+
+
+def without_capitals(text: str) -> str:
+    """Return a text in capitals in lower case, but for the first letter of a sentence; any other text as it is.
+
+    >>> without_capitals("ICH BIN MÜDE. UND DU?"), without_capitals("Die NASA")
+    ('Ich bin müde. Und du?', 'Die NASA')
+
+    A text in capitals has two words or more and no letter in lower case.
+    """
+    letters = text.replace("ß", "")
+    if not letters.isupper() or sum(any(map(str.isupper, word)) for word in letters.split()) < 2:
+        return text
+    return _SENTENCE_START.sub(lambda match: match[0].upper(), text.lower())

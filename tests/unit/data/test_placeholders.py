@@ -1,0 +1,109 @@
+"""Placeholders: what is to be copied is found, localized, and put back where its letter came."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data.placeholders import LETTERS, masked, masked_pair, without_capitals
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ("Siehe https://example.org/a?b=c&d.", ["https://example.org/a?b=c&d"]),
+        ("Mail bob.smith@example.org, please!", ["bob.smith@example.org"]),
+        ("Go to www.example.com/x) now", ["www.example.com/x"]),
+        ("See WWW.EXAMPLE.COM", ["WWW.EXAMPLE.COM"]),
+        ("Visit example.org today", ["example.org"]),
+        ("Open report.final.pdf in /usr/share/doc", ["report.final.pdf", "/usr/share/doc"]),
+        ("'%s' has {0} of %1$d and %(name)s", ["%s", "{0}", "%1$d", "%(name)s"]),
+        ("1234 Bücher, 12,50 Euro, am 24.12.2027", ["1234", "12,50", "24.12.2027"]),
+        ("250g und 1.5kg", ["250", "1.5"]),
+        ("Call 0172-1234567 at 15:30.", ["0172-1234567", "15:30"]),
+    ],
+)
+def test_addresses_and_numbers_are_found(text: str, items: list[str]) -> None:
+    found = masked(text)
+    assert list(found.items.values()) == items
+    assert found.filled(found.text) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["z.B. usw.", "and/or", "in 24 Tagen", "the 1990s", "A320", "100%sure of 5 %", "Ende.Anfang"]
+)
+def test_words_and_small_numbers_stay(text: str) -> None:
+    assert masked(text.replace("100%", "")).items == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "target", "written"),
+    [
+        ("1.234,50 Euro", "de", "en", "1,234.50 Euro"),
+        ("$1,234.50", "en", "de", "$1.234,50"),
+        ("2027-12-24 und 24.12.2027", "de", "en", "2027-12-24 und 24.12.2027"),
+        ("We use Python 3.11.", "en", "de", "We use Python 3.11."),
+        ("version 2.5 weighs 2.25 kg", "en", "de", "version 2.5 weighs 2,25 kg"),
+        ("at 3:30 p.m. today", "en", "de", "at 15:30 today"),
+        ("at 12:05 a.m.", "en", "de", "at 0:05."),
+        ("um 15:30 Uhr", "de", "en", "um 15:30 Uhr"),
+        ("12.50", "xx", "yy", "12.50"),
+    ],
+)
+def test_numbers_and_times_are_localized(text: str, source: str, target: str, written: str) -> None:
+    found = masked(text, source, target)
+    assert found.filled(found.text) == written
+
+
+def test_a_word_of_its_own_stays_one() -> None:
+    found = masked("der 12.3.2027 war")
+    assert found.filled("theאwas") == "the 12.3.2027 was"
+    joined = masked("250g Mehl")
+    assert joined.filled("אg of flour") == "250g of flour"
+
+
+def test_an_item_that_comes_twice_is_one_letter() -> None:
+    found = masked("1999 or 2000 or 1999")
+    assert found.text == "א or ב or א"
+
+
+def test_a_letter_of_the_text_stands_for_itself() -> None:
+    found = masked("א is 1234")
+    assert found.text == "א is ב"
+    assert found.filled("ב א") == "1234 א"
+
+
+def test_without_letters_left_numbers_stay() -> None:
+    found = masked("1234 5678", letters=["א"])
+    assert found.text == "א 5678"
+
+
+@given(st.text(alphabet=st.sampled_from("ab1290.,:/@-%{}$s p.m. wé\n"), max_size=60))
+def test_any_text_comes_back_as_it_was(text: str) -> None:
+    found = masked(text)
+    assert found.filled(found.text) == text
+    assert set(found.items) <= set(LETTERS)
+
+
+def test_both_sides_of_a_pair_have_the_same_letters() -> None:
+    pair = ("In 1999 we paid $1,500.", "1.500 $ haben wir 1999 bezahlt.")
+    assert masked_pair(pair, "en", "de") == ("In א we paid $ב.", "ב $ haben wir א bezahlt.")
+
+
+@pytest.mark.parametrize("pair", [("at 2:30", "um halb drei"), ("no number", "keine Zahl"), ("1999", "1999 und 2000")])
+def test_a_pair_whose_sides_do_not_agree_is_not_masked(pair: tuple[str, str]) -> None:
+    assert masked_pair(pair, "en", "de") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "folded"),
+    [
+        ("ICH BIN MÜDE. WO IST TOM?", "Ich bin müde. Wo ist tom?"),
+        ("DIE STRAßE IST NASS", "Die straße ist nass"),
+        ("NASA", "NASA"),
+        ("Die NASA", "Die NASA"),
+        ("12 34", "12 34"),
+        ("", ""),
+    ],
+)
+def test_a_text_in_capitals_is_read_in_lower_case(text: str, folded: str) -> None:
+    assert without_capitals(text) == folded

@@ -12,7 +12,7 @@ from regard.inference.results import CrossAttention
 from regard.inference.texts import checked_texts, on_one_line
 from regard.tasks.task import Task
 from regard.tasks.translation_requests import RequestedWords, TextRequests
-from regard.tasks.translation_result import Part, put_together
+from regard.tasks.translation_result import Part, put_together, with_copies
 from regard.tasks.translation_result import Translation as Translation
 
 _FEWEST_WITH_REQUIRED = 5  # hypotheses; fewer cannot both translate and wait for where a required word belongs
@@ -93,8 +93,9 @@ class Translator(Pipeline):
         done: list[list[list[Part]]] = []
         places: list[tuple[int, int]] = []
         sources: list[list[int]] = []
-        for line, text in enumerate(lines):
-            cut.append(self._pieces(text, whole=requested.something))
+        masked = [self._texts.masked(line, to, settings, requested) for line in lines]
+        for line, shown in enumerate(masked):
+            cut.append(self._pieces(shown.text, whole=requested.something))
             done.append([[] for _ in cut[line]])
             for at, (piece, _) in enumerate(cut[line]):
                 source = self.encoded(piece, to)
@@ -110,7 +111,10 @@ class Translator(Pipeline):
         for (line, at), source, hypotheses in zip(places, sources, found, strict=True):
             parts = [self._part(source, hypothesis, align) for hypothesis in hypotheses]
             done[line][at] = [part for part in parts if part.text.strip()] or parts
-        made = [put_together(pieces, parts, self.source, self.target) for pieces, parts in zip(cut, done, strict=True)]
+        made = [
+            with_copies(put_together(pieces, parts, self.source, self.target), shown)
+            for pieces, parts, shown in zip(cut, done, masked, strict=True)
+        ]
         return made[0] if isinstance(texts, str) else made
 
     @property
@@ -127,13 +131,14 @@ class Translator(Pipeline):
         self._refresh()
         settings = self.with_changes(changes)
         (line,) = checked_texts([text], "texts")
-        for piece, space in self._pieces(line, whole=False):
+        masked = self._texts.masked(line, to, settings, RequestedWords())
+        for piece, space in self._pieces(masked.text, whole=False):
             if piece:
                 source = self.encoded(piece, to)
                 copied = self._texts.copied(piece, source, None)
                 request = self._requested_of(source, RequestedWords(), None, settings)
                 parts = self._streamed(source, request, settings) if copied is None else [copied.text]
-                yield from map(on_one_line, parts)
+                yield from (masked.filled(on_one_line(part)) for part in parts)
             yield on_one_line(space)
 
     def _pieces(self, text: str, *, whole: bool) -> list[Piece]:

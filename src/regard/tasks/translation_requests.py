@@ -16,7 +16,7 @@ from regard.data.sentences import (
     split_sentences,
     with_plain_spaces,
 )
-from regard.decoding import Constraints, Hypothesis, Request
+from regard.decoding import Constraints, Hypothesis, Request, SearchSettings
 from regard.decoding.constraints import State
 from regard.decoding.phrases import UNREACHABLE
 from regard.errors import InputError

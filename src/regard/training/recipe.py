@@ -23,6 +23,7 @@ from regard.tasks.known import Tasks
 from regard.tasks.metrics import registered_metrics
 from regard.tasks.task import Shape, Task
 from regard.tasks.translation import TranslationTask
+from regard.training.overrides import set_value
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 Positive = Annotated[float, Field(gt=0.0, strict=True)]
@@ -236,7 +237,7 @@ class Run(Config):
         except (ValueError, RecursionError) as error:  # numbers without end, brackets without end
             raise ConfigError(f"not TOML: {error}") from None
         for change in changes:
-            _set(content, change)
+            set_value(content, change)
         return cls.model_validate(content).with_paths_from(base)
 
     def with_paths_from(self, base: Path) -> Self:
@@ -358,37 +359,6 @@ def _anchored(config: AnyConfig, base: Path) -> AnyConfig:
         if isinstance(value, tuple) and value and all(isinstance(entry, Path) for entry in value):
             paths[name] = tuple(base / entry for entry in value)
     return config.model_copy(update=paths) if paths else config
-
-
-def _set(content: dict[str, Any], change: str) -> None:
-    """Carry out `a.b=value` on the content of a run file; the value is TOML, and what is not is text."""
-    path, equals, text = change.partition("=")
-    if not equals or not path.strip():
-        raise ConfigError(f"--set {change!r} is not of the form section.key=value")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):
-        value = text.strip()
-    *sections, key = path.strip().split(".")
-    place: Any = content
-    for section in sections:
-        if isinstance(place, list):
-            place = _element(place, section, path)
-        else:
-            place = place.setdefault(section, {})
-        if not isinstance(place, dict | list):
-            raise ConfigError(f"--set {path}: {section} is a value, not a section")
-    if isinstance(place, list):
-        _element(place, key, path)
-        place[int(key)] = value
-    else:
-        place[key] = value
-
-
-def _element(place: list[Any], index: str, path: str) -> Any:
-    if not index.isdecimal() or int(index) >= len(place):
-        raise ConfigError(f"--set {path}: {index!r} is not one of the {len(place)} entries, counted from 0")
-    return place[int(index)]
 
 
 def cache_directory(data: Data) -> Path:

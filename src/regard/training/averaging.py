@@ -9,6 +9,7 @@ from regard.decoding.settings import GENERATION
 from regard.errors import InputError, ModelError
 from regard.files import new_directory
 from regard.model.directory import SNAPSHOTS, SavedModel, read_model_directory, write_model_files
+from regard.tasks.directory import TASKS_FILE
 from regard.training.callbacks import METRICS, is_validation, read_metrics, validation_value
 from regard.training.checkpoints import step_directories, step_of
 
@@ -55,12 +56,12 @@ def validation_values(run: Path) -> dict[int, float]:
 
 
 def write_average(models: Sequence[Path], output: Path, *, tokenizers_of: Path, half: bool = False) -> None:
-    """Write the mean of models as a model directory, with the tokenizers that lie beside one of them."""
+    """Write the mean of models as a model directory, with the tokenizers and the tasks that lie beside one."""
     mean = average(models)
     if half:
         mean = mean._replace(tensors={name: tensor.half() for name, tensor in mean.tensors.items()})
     with new_directory(output) as fresh:
         write_model_files(fresh, mean)
-        for name in (TOKENIZER, SOURCE_TOKENIZER, GENERATION):
+        for name in (TOKENIZER, SOURCE_TOKENIZER, GENERATION, TASKS_FILE):
             if (tokenizers_of / name).exists():
                 shutil.copyfile(tokenizers_of / name, fresh / name)

@@ -94,7 +94,8 @@ def test_average(
 ) -> None:
     assert call(monkeypatch, "average", trained, "--last", "2", "-o", tmp_path / "last") == 0
     assert call(monkeypatch, "average", trained, "--best", "2", "-o", tmp_path / "best") == 0
-    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {p.name for p in (tmp_path / "last").iterdir()}
+    written = {path.name for path in (tmp_path / "last").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "task.json"} <= written
     snapshots = step_directories(trained / "snapshots")
     assert call(monkeypatch, "average", *snapshots[-2:], "-o", tmp_path / "named") == 0
     named, last = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("named", "last"))

@@ -19,6 +19,7 @@ from regard.tasks.question_answering import question_pairs
 from regard.tasks.task import Task, TokenPair
 
 _BATCH = 32  # windows that are read together
+_AFTER_WORDS = " \t\n.,;:!?"  # tokens of subwords may have a word and the sign after it in one
 
 
 class ExtractiveTask(Task):
@@ -197,7 +198,7 @@ class Window:
             start, end = self.offsets[place // T][0], self.offsets[place % T][1]
             text = context[start:end]
             start += len(text) - len(text.lstrip())
-            end -= len(text) - len(text.rstrip())
+            end -= len(text) - len(text.rstrip(_AFTER_WORDS))
             if start < end:
                 spans.append(Span(context[start:end], start, end, logit))
         return spans

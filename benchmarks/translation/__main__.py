@@ -53,7 +53,7 @@ def _found(path: Path) -> Path:
     return path if path.exists() else path.with_name(f"{path.name}.gz")
 
 
-def scored(model: regard.Pipeline, sets: dict[str, list[tuple[str, str]]]) -> Scores:
+def scored(model: regard.Translator, sets: dict[str, list[tuple[str, str]]]) -> Scores:
     """Translate everything with a model."""
     scores = Scores()
     for source, target in LANGUAGES.items():

@@ -195,7 +195,7 @@ COPIED = {
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_numbers_and_addresses_come_through_to_the_last_character(model: regard.Pipeline, language: str) -> None:
+def test_numbers_and_addresses_come_through_to_the_last_character(model: regard.Translator, language: str) -> None:
     for source, items in COPIED[language].items():
         made = model.translate(source, to=language, placeholders=True, n_best=2)
         streamed = "".join(model.stream(source, to=language, placeholders=True))
@@ -204,12 +204,12 @@ def test_numbers_and_addresses_come_through_to_the_last_character(model: regard.
             assert not re.search("[א-ת]", text)
 
 
-def test_placeholders_keep_nothing_that_is_forbidden(model: regard.Pipeline) -> None:
+def test_placeholders_keep_nothing_that_is_forbidden(model: regard.Translator) -> None:
     made = model.translate("Es war 1999 in Berlin.", to="en", forbid=["1999"], placeholders=True)
     assert "1999" not in made.text
 
 
-def test_capitals_are_folded_before_translation(model: regard.Pipeline) -> None:
+def test_capitals_are_folded_before_translation(model: regard.Translator) -> None:
     folded = model.translate("Ich bin müde.", to="en").text
     assert model.translate("ICH BIN MÜDE.", to="en", fold_capitals=True).text == folded
 

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 import regard
-from benchmarks.tasks.runs import Budget, corpus_in, described, parser_of, table, trained, write_page
+from benchmarks.pages import table, write_page
+from benchmarks.tasks.runs import Budget, corpus_in, described, parser_of, trained
 from benchmarks.variations.loop import once
 from regard.data.babi import Babi
 from regard.data.corpora import Example

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 import regard
-from benchmarks.tasks.runs import Budget, cell, described, in_words, parser_of, scored, table, trained, write_page
+from benchmarks.pages import table, write_page
+from benchmarks.tasks.runs import Budget, cell, described, in_words, parser_of, scored, trained
 from benchmarks.tasks.tfidf import TfIdf
 from benchmarks.variations.loop import once
 from examples.docstrings import main as make_data

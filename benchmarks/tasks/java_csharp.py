@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.tasks.runs import Budget, corpus_in, described, in_words, parser_of, table, trained, write_page
+from benchmarks.pages import table, write_page
+from benchmarks.tasks.runs import Budget, corpus_in, described, in_words, parser_of, trained
 from benchmarks.variations.loop import once
 from regard.data import ParallelFiles
 from regard.tasks import score

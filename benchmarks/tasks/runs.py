@@ -4,11 +4,8 @@ import argparse
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
-
-import torch
 
 import regard
 from benchmarks.variations.loop import once
@@ -17,10 +14,8 @@ from regard.data.downloads import get_corpus
 from regard.tasks import Score, score
 from regard.training import NoCallback, Run
 from regard.training.callbacks import METRICS, StepReport, read_metrics
-from regard.training.environment import cpu_name
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-RESULTS = Path(__file__).parents[1] / "results"
 _MEASURED = 40  # steps that tell how long one takes, the first half of them to warm up
 
 
@@ -136,24 +131,3 @@ def cell(found: dict[str, Any]) -> str:
     """Return a score with its interval: 31.2 (30.4 to 32.0)."""
     low, high = found["interval"]
     return f"{found['value']:.1f} ({low:.1f} to {high:.1f})"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table."""
-    return [
-        "| " + " | ".join(head) + " |",
-        "| --- " + "| ---: " * (len(head) - 1) + "|",
-        *("| " + " | ".join(row) + " |" for row in rows),
-    ]
-
-
-def write_page(path: Path | None, name: str, title: str, command: str, lines: Sequence[str]) -> Path:
-    """Write a page with its date, its command and the machine."""
-    today = date.today().isoformat()
-    path = path or RESULTS / f"{name}-{today}.md"
-    machine = f"{cpu_name()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
-    content = [f"# {title}, {today}", "", f"`{command}` made this file. {machine}.", "", *lines]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(content) + "\n", encoding="utf-8")
-    print(path, flush=True)
-    return path

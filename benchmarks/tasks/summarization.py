@@ -13,19 +13,9 @@ from typing import Any
 import torch
 
 import regard
+from benchmarks.pages import table, write_page
 from benchmarks.tasks.baselines import Document, baselines, oracle
-from benchmarks.tasks.runs import (
-    Budget,
-    cell,
-    corpus_in,
-    described,
-    in_words,
-    parser_of,
-    scored,
-    table,
-    trained,
-    write_page,
-)
+from benchmarks.tasks.runs import Budget, cell, corpus_in, described, in_words, parser_of, scored, trained
 from benchmarks.variations.loop import once
 from regard.data import JsonLines
 from regard.data.reading import read_lines

@@ -26,7 +26,7 @@ class Backend(ABC):
     @property
     def longest(self) -> int:
         """How many tokens a target may have: the start takes a position too, and a learned table has an end."""
-        return self.config.max_positions - 1 if self.config.positions == "learned" else 10**9
+        return 10**9 if self.config.longest is None else self.config.longest - 1
 
     def new_decoder(
         self,

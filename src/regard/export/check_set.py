@@ -67,7 +67,7 @@ def built_in(pipeline: Translator, language: str | None) -> list[tuple[str, str,
 
 def _encoded(pipeline: Translator, texts: Sequence[tuple[str, str, str | None]], origin: str) -> CheckSet:
     config = pipeline.model.config
-    longest = config.max_positions if config.positions == "learned" else _READABLE
+    longest = config.longest or _READABLE
     examples = [
         (pipeline.encoded(source, language), pipeline.target.encode(target), target)
         for source, target, language in texts
@@ -82,7 +82,7 @@ def _encoded(pipeline: Translator, texts: Sequence[tuple[str, str, str | None]],
 def _synthetic(pipeline: Translator, languages: Sequence[str | None]) -> CheckSet:
     """Return random sources, and what the model itself makes of them."""
     config = pipeline.model.config
-    longest = min(_LONGEST, config.max_positions - 3) if config.positions == "learned" else _LONGEST
+    longest = _LONGEST if config.longest is None else min(_LONGEST, config.longest - 3)
     words = [number for number in range(pipeline.source.vocab_size) if number not in {*pipeline.source.special}]
     generator = torch.Generator().manual_seed(0)
     sources = []

@@ -11,7 +11,7 @@ _ROWS = 2048  # that stand for sinusoids, which have no end
 
 def position_table(embedding: Embedding, config: TransformerConfig) -> Tensor:
     """Return the vectors of positions 0, 1, …, zeros for a model without any."""
-    rows = config.max_positions if config.positions == "learned" else _ROWS
+    rows = config.longest or _ROWS
     if embedding.positions is None:
         return torch.zeros(rows, config.d_model)
     table: Tensor = embedding.positions(torch.arange(rows), rows)

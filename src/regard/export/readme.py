@@ -125,7 +125,7 @@ def _values(pipeline: Translator, exported: Exported) -> dict[str, object]:
         pad_id=config.pad_id,
         never=sorted({*pipeline.target.special} - {pipeline.source_end}),
         beam=pipeline.settings.beam,
-        limit=min(256, config.max_positions - 1) if config.positions == "learned" else 256,
+        limit=256 if config.longest is None else min(256, config.longest - 1),
         vocabulary=config.vocab_size,
         past=shape("T"),
         source=shape("S"),

@@ -106,8 +106,8 @@ class HuggingFacePipeline:
         """Return inputs that are texts. If asked to, cut those that have more tokens than a model has positions."""
         texts = checked_texts(inputs, "inputs")
         config = self.pipeline.model.config
-        if most is None and config.positions == "learned":
-            most = config.max_positions - 1  # a tag may come before the text
+        if most is None and config.longest is not None:
+            most = config.longest - 1  # a tag may come before the text
         if most is None or truncation in (None, False, "do_not_truncate"):
             return texts
         return [_cut(text, self.pipeline.source, most - 1) for text in texts]

@@ -87,10 +87,13 @@ class TransformerConfig(Config):
     random_positions: Width | None = None
     """In training, the positions of each sequence are a random subset of so many, in order (Ruoss et al. 2023): for
     sinusoidal, learned and rotary positions."""
+    position_spacing: Width = 1
+    """In evaluation, how far neighboring tokens are apart: positions 0, 3, 6 … where it is 3. Random positions have
+    gaps; a model that was trained with them may need gaps later, too."""
     max_positions: Width = 1024
     """The length of the learned table. Sinusoids have no end."""
     position_layout: SinusoidLayout = "interleaved"
-    """Sines and cosines interleaved as the notes write them, or in two halves."""
+    """Sines and cosines interleaved as in the paper, or in two halves."""
     position_offset: Annotated[int, Field(ge=0, le=1024, strict=True)] = 0
     """The row of the position table where a sequence starts."""
 
@@ -131,6 +134,11 @@ class TransformerConfig(Config):
     def source_size(self) -> int:
         """The size of the source's vocabulary."""
         return self.vocab_size if self.source_vocab_size is None else self.source_vocab_size
+
+    @property
+    def longest(self) -> int | None:
+        """How many tokens a sequence may have in evaluation: a learned table has an end, other positions have none."""
+        return 1 + (self.max_positions - 1) // self.position_spacing if self.positions == "learned" else None
 
     def check(self) -> None:
         """Raise an `InputError` where fields do not fit together."""
@@ -190,7 +198,16 @@ class TransformerConfig(Config):
         if name == "rope" and d_k % 2:
             raise InputError(f"d_k is {d_k}; rotary positions turn pairs of numbers, so it must be even")
         if self.random_positions is None:
+            if self.position_spacing > 1:
+                raise InputError(
+                    f"position_spacing is {self.position_spacing}, which is for models that are trained with "
+                    "random_positions"
+                )
             return
+        if self.position_spacing > self.random_positions:
+            raise InputError(
+                f"position_spacing {self.position_spacing} is more than random_positions, {self.random_positions}"
+            )
         if name not in ("sinusoidal", "learned", "rope"):
             raise InputError(
                 f"random_positions is for sinusoidal, learned and rotary positions, but positions is {name!r}"

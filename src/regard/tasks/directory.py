@@ -40,10 +40,11 @@ def read_tasks(directory: Path, own: Sequence[Task] = ()) -> tuple[Task, ...]:
     try:
         tables = _Tables.model_validate(content).tasks
         classes = {task.kind: type(task) for task in own}
-        if tables and all(table.get("kind") in classes for table in tables):
-            return tuple(classes[str(table["kind"])].model_validate(table) for table in tables)
-        for table in tables:
-            if isinstance(kind := table.get("kind"), str) and kind not in kinds():
+        names = [kind for table in tables if isinstance(kind := table.get("kind"), str)]
+        if tables and len(names) == len(tables) and classes.keys() >= set(names):
+            return tuple(classes[kind].model_validate(table) for kind, table in zip(names, tables, strict=True))
+        for kind in names:
+            if kind not in kinds():
                 raise ModelError(
                     f"{path}: the task {shown(kind)} is not one of regard's; load it in Python with task=..."
                 )

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from benchmarks.tasks import babi, docstrings, java_csharp, summarization
-from benchmarks.tasks.runs import Budget, cell, scored, table, trained, write_page
+from benchmarks.pages import table, write_page
+from benchmarks.tasks.runs import Budget, cell, scored, trained
 from regard.data.examples import Answer
 
 ROWS = [{"id": number, "document": f"Text number {number}.", "summary": f"Number {number}"} for number in range(30)]

@@ -160,8 +160,8 @@ def test_train_says_what_is_wrong(
     [
         (b"a\nb\n", b"x\n", "b ends after line 1"),
         (b"a\xff\n", b"x\n", "a, line 1 is not UTF-8"),
-        (b"", b"", "there are no pairs"),
-        (b"\n \n", b"x\ny\n", "there are no pairs"),
+        (b"", b"", "there are no examples whose texts are not empty"),
+        (b"\n \n", b"x\ny\n", "there are no examples whose texts are not empty"),
     ],
 )
 def test_bad_data(

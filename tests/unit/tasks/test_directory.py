@@ -33,6 +33,7 @@ def test_tasks_are_read_in_their_order(tmp_path: Path) -> None:
         ('{"tasks": ["translation"]}', r"tasks\.0 is 'translation'"),
         ('{"tasks": [{"kind": "translation"}, {"tag": "<x>"}]}', r"tasks\.1"),
         ('{"tasks": [{"kind": 3}]}', r"tasks\.0"),
+        ('{"tasks": [{"kind": {"kind": "translation"}}]}', r"tasks\.0"),
         ('{"tasks": [{"kind": "a\\nb"}]}', "the task 'a.{1,2}nb' is not one of regard's"),
         ('{"tasks": [{"kind": "translation", "windows": 1}]}', "is not a key it knows"),
         ('{"tasks": [{"kind": "translation", "tag": 3}]}', "tag is 3"),

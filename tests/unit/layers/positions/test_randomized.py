@@ -9,6 +9,7 @@ from torch import Tensor
 from regard import ConfigError, InputError, Transformer, TransformerConfig
 from regard.acceleration.accelerate import accelerate
 from regard.acceleration.varlen import can_use_varlen, decoder_states
+from regard.layers.positions import RotaryPositions
 from regard.layers.positions.randomized import random_positions
 from regard.ops.rng import keyed_dropout
 from tests.strategies import RANDOMIZED
@@ -104,7 +105,38 @@ def test_training_without_padding_refuses_it() -> None:
     torch.testing.assert_close(found, expected.flatten(0, 1))
 
 
+@pytest.mark.parametrize("positions", RANDOMIZED, ids=str)
+def test_in_evaluation_tokens_are_apart_by_the_spacing(positions: Any) -> None:
+    """The same as every third position of a sequence without spacing: asked of the embedding or of the rotation."""
+    model, plain = model_with(positions, position_spacing=3).double(), model_with(positions).double()
+    plain.load_state_dict(model.state_dict())
+    model.eval(), plain.eval()
+    if positions in ("sinusoidal", "learned"):
+        for stack in ("source_embedding", "target_embedding"):
+            found = getattr(model, stack).positions(torch.arange(4), 4)
+            assert found.equal(getattr(plain, stack).positions(torch.arange(0, 12, 3), 12))
+    else:
+        x = torch.randn(1, 2, 4, 4, dtype=torch.float64)
+        rotations = [
+            next(module.rotate for module in one.modules() if isinstance(module, RotaryPositions))
+            for one in (model, plain)
+        ]
+        assert rotations[0](x, torch.arange(4)).equal(rotations[1](x, torch.arange(0, 12, 3)))
+    source, target = torch.randint(1, 20, (3, 6)), torch.randint(1, 20, (3, 5))
+    cache = model.start_cache(model.encode(source))
+    steps = [model.logits(model.decode(target[:, t : t + 1], cache=cache)) for t in range(5)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), model(source, target))
+    assert not torch.allclose(model(source, target), plain(source, target))
+
+
 def test_what_does_not_fit_is_told() -> None:
+    with pytest.raises(ConfigError, match="position_spacing is 2, which is for .* random_positions"):
+        model_with("rope", random_positions=None, position_spacing=2)
+    with pytest.raises(ConfigError, match="position_spacing 41 is more than random_positions, 40"):
+        model_with("rope", position_spacing=41)
+    spaced = model_with("learned", position_spacing=20).eval()
+    with pytest.raises(InputError, match="5 positions, 20 apart, is longer than the learned table of 64"):
+        spaced.encode(torch.ones(1, 5, dtype=torch.int64))
     with pytest.raises(InputError, match="7 positions is longer than random_positions, 5"):
         random_positions(torch.ones(1, 7, dtype=torch.int64), 0, 5)
     with pytest.raises(ConfigError, match="random_positions is for sinusoidal, learned and rotary positions.*'t5'"):

@@ -71,8 +71,8 @@ def page(results: dict[str, dict[str, Any]]) -> list[str]:
     ]
     return [
         f"Sequences of {SYMBOLS} symbols are copied. 2 + 2 layers, d_model 64, 4 heads, pre-norm,",
-        f"{next(iter(results.values()))['steps']:,} steps of 64 sequences of up to {TRAINED} symbols, one seed. Percent",
-        "of symbols that are right at their place, of 64 sequences of each length, decoded greedily.",
+        f"{next(iter(results.values()))['steps']:,} steps of 64 sequences of up to {TRAINED} symbols, one seed.",
+        "Percent of symbols that are right at their place, of 64 sequences of each length, decoded greedily.",
         "",
         *table(["positions", *map(str, LENGTHS)], rows),
     ]

@@ -403,7 +403,7 @@ def test_a_written_answer_has_its_place_in_the_context_if_it_is_there() -> None:
         ({"question": QUESTION}, "a question and the context to find its answer in were expected"),
         ({"context": CONTEXT}, "a question and the context to find its answer in were expected"),
         ({"question": QUESTION, "context": " "}, "has no context to find the answer in"),
-        ({"question": [QUESTION] * 2, "context": [CONTEXT]}, "there are 2 questions and 1 contexts; each question has one"),
+        ({"question": [QUESTION] * 2, "context": [CONTEXT]}, "there are 2 questions and 1 contexts"),
         ({"data": [{"question": QUESTION}] * 2}, "an input has no context; a dict with question and context"),
         ({"question": QUESTION, "context": CONTEXT, "top_k": 0}, "top_k is 0; a whole number of at least 1"),
         ({"question": QUESTION, "context": CONTEXT, "num_beams": 2}, "has no option 'num_beams'"),

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.tasks import babi, docstrings, java_csharp, summarization
 from benchmarks.pages import table, write_page
+from benchmarks.tasks import babi, docstrings, java_csharp, summarization
 from benchmarks.tasks.runs import Budget, cell, scored, trained
 from regard.data.examples import Answer
 

@@ -9,8 +9,6 @@ from torch import nn
 
 from regard.acceleration import fused_loss, packed_embedding, packed_linear, sgemm
 from regard.acceleration.attention import ShortSequenceAttention
-from regard.acceleration.dropout import KernelDropout
-from regard.acceleration.feed_forward import FusedFeedForward
 from regard.acceleration.kernel_layers import NativeStack
 from regard.acceleration.linear import Int8Linear, SgemmLinear
 from regard.acceleration.output_projection import (
@@ -21,7 +19,7 @@ from regard.acceleration.output_projection import (
 from regard.acceleration.residual import FusedResidual
 from regard.decoding.candidates import TorchSelector
 from regard.inference import decode
-from regard.layers import Dropout, FeedForward, MultiHeadAttention, Residual
+from regard.layers import MultiHeadAttention, Residual
 from regard.training import examples
 
 Classes = dict[type[nn.Module], type[nn.Module]]
@@ -53,8 +51,6 @@ def patched(place: Any, name: str, value: Any) -> Switch:
 TRAINING: dict[str, Switch] = {
     "short-sequence attention (and batches without padding)": replaced({ShortSequenceAttention: MultiHeadAttention}),
     "add and norm": replaced({FusedResidual: Residual}),
-    "dropout": replaced({KernelDropout: Dropout}),
-    "fused feed-forward": replaced({FusedFeedForward: FeedForward}),
     "sgemm": patched(sgemm, "_is_faster", lambda: False),
     "negative log-likelihood": patched(fused_loss, "can_compute", lambda *_: False),
 }

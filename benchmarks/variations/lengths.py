@@ -18,14 +18,14 @@ from benchmarks.variations.loop import END, FIRST, PAD, START, Pairs, Recipe, gr
 SYMBOLS, TRAINED, LENGTHS = 16, 40, (10, 20, 30, 40, 50, 60, 80, 100, 120, 140, 160)
 KINDS: dict[str, dict[str, Any]] = {
     "sinusoidal": {},
-    "sinusoidal, randomized": {"random_positions": 512, "position_spacing": 3},
+    "sinusoidal, randomized": {"random_positions": 512},
     "learned": {"positions": "learned", "max_positions": 256},
     "none": {"positions": "none"},
     "Shaw": {"positions": "shaw"},
     "T5": {"positions": "t5"},
     "ALiBi": {"positions": "alibi"},
     "RoPE": {"positions": "rope"},
-    "RoPE, randomized": {"positions": "rope", "random_positions": 512, "position_spacing": 3},
+    "RoPE, randomized": {"positions": "rope", "random_positions": 512},
 }
 
 

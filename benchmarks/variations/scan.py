@@ -22,7 +22,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "relative": {"positions": {"kind": "shaw", "max_distance": 16}},
     "relative, shared": {"positions": {"kind": "shaw", "max_distance": 16}, "sharing": "all"},
     "none": {"positions": "none"},
-    "randomized": {"random_positions": 128, "position_spacing": 2},
+    "randomized": {"positions": "rope", "random_positions": 128},
 }
 SHAPE: dict[str, Any] = dict(d_model=64, num_heads=4, d_ff=256, encoder_layers=2, decoder_layers=2, dropout=0.1)
 SHARED: dict[str, Any] = dict(d_model=128, num_heads=8, d_ff=256, encoder_layers=3, decoder_layers=3, dropout=0.1)

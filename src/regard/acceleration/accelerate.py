@@ -6,8 +6,6 @@ from typing import Literal
 from torch import nn
 
 from regard.acceleration.attention import ShortSequenceAttention
-from regard.acceleration.dropout import KernelDropout
-from regard.acceleration.feed_forward import FusedFeedForward
 from regard.acceleration.known import REFERENCES, is_sharded, reference_type, unknown_module
 from regard.acceleration.linear import Int8Linear, SgemmLinear
 from regard.acceleration.output_projection import (
@@ -19,15 +17,7 @@ from regard.acceleration.output_projection import (
 from regard.acceleration.residual import FusedResidual
 from regard.errors import InputError
 from regard.kernels.bindings import kernels
-from regard.layers import (
-    Dropout,
-    FactorizedOutputProjection,
-    FeedForward,
-    Head,
-    MultiHeadAttention,
-    OutputProjection,
-    Residual,
-)
+from regard.layers import FactorizedOutputProjection, Head, MultiHeadAttention, OutputProjection, Residual
 
 Precision = Literal["float64", "float32", "bfloat16", "float16", "int8"]
 
@@ -108,10 +98,9 @@ def _replacements(precision: Precision, softmax_gradient: str) -> dict[type[nn.M
         found[OutputProjection] = FusedOutputProjection
     found[FactorizedOutputProjection] = FusedFactorizedOutputProjection  # whose gradient is exact
     if precision == "int8":
-        found |= {nn.Linear: Int8Linear, FeedForward: FusedFeedForward}
+        found[nn.Linear] = Int8Linear
     if kernels() is not None:
-        found |= {MultiHeadAttention: ShortSequenceAttention, Residual: FusedResidual, Dropout: KernelDropout}
-        found |= {FeedForward: FusedFeedForward}
+        found |= {MultiHeadAttention: ShortSequenceAttention, Residual: FusedResidual}
         if precision == "float32":
-            found |= {nn.Linear: SgemmLinear}
+            found[nn.Linear] = SgemmLinear
     return found

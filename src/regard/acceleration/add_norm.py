@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from regard.acceleration.derivatives import refuse_second_derivatives
-from regard.acceleration.dropout import dropout_stream, kernel_dropout
-from regard.kernels.bindings import LANES, AddNorm, AddNormGradients, library
+from regard.kernels.bindings import LANES, AddNorm, AddNormGradients, DropoutStream, library
 from regard.kernels.dispatch import can_compute, has_memory, threads
-from regard.ops.dropout import dropout_factors, fits_bytes
+from regard.ops.dropout import dropout, dropout_factors, dropout_scale, fits_bytes
 from regard.ops.normalization import layer_norm
 from regard.ops.rng import stream_starts
 
@@ -30,7 +29,7 @@ def add_and_norm(
     are no second derivatives.
     """
     if not _can_join(x_BTD, y_BTD, gamma_D, beta_D, eps, rate):
-        return layer_norm(x_BTD + kernel_dropout(y_BTD, rate), gamma_D, beta_D, eps=eps)
+        return layer_norm(x_BTD + dropout(y_BTD, rate), gamma_D, beta_D, eps=eps)
     starts_R = stream_starts(y_BTD) if rate > 0.0 else None
     output: Tensor = _AddNorm.apply(x_BTD, y_BTD, gamma_D, beta_D, starts_R, eps, rate)  # type: ignore[no-untyped-call]
     return output
@@ -92,7 +91,7 @@ class _AddNorm(torch.autograd.Function):
 def _described(rate: float, sums_BTD: Tensor, moments_BT2: Tensor, gamma_D: Tensor, starts_R: Tensor | None) -> AddNorm:
     D = sums_BTD.size(-1)
     sentences = 1 if starts_R is None else starts_R.size(0)  # in what is dropped: without keys all are one
-    stream = dropout_stream(starts_R, sums_BTD.numel(), rate)
+    stream = _dropout_stream(starts_R, sums_BTD.numel(), rate)
     described = AddNorm(sentences, sums_BTD.numel() // D // sentences, D, stream)
     described.sums, described.moments, described.gamma = (x.data_ptr() for x in (sums_BTD, moments_BT2, gamma_D))
     return described
@@ -115,3 +114,10 @@ def _gradients_by_formula(
         (grad_BTD * normal_BTD).sum(positions),
         grad_BTD.sum(positions),
     )
+
+
+def _dropout_stream(starts_R: Tensor | None, size: int, rate: float) -> DropoutStream:
+    """Describe dropout from this many elements in all; without starts, nothing is dropped."""
+    if starts_R is None:
+        return DropoutStream(None, size, 0, 1.0)
+    return DropoutStream(starts_R.data_ptr(), size // starts_R.size(0), round(rate * 256), dropout_scale(rate))

@@ -15,8 +15,8 @@ _FEW_ROWS = 64
 """For fewer, packing the weights costs more than is saved."""
 
 
-def sgemm(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None, *, relu: bool = False) -> Tensor:
-    """Return xWᵀ + b for x (…, D); with `relu`, what is negative becomes zero. It has no backward pass.
+def sgemm(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> Tensor:
+    """Return xWᵀ + b for x (…, D). It has no backward pass.
 
     >>> x, weight = torch.randn(100, 8), torch.randn(5, 8)
     >>> torch.allclose(sgemm(x, weight), x @ weight.T, atol=1e-5)
@@ -24,30 +24,10 @@ def sgemm(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None, *, relu: b
     """
     if by_kernel(x, weight_XD, bias_X):
         y = _result(x, weight_XD)
-        _multiply(as_rows(x), weight_XD, y, bias_X=bias_X, relu=relu)
+        _multiply(as_rows(x), weight_XD, y, bias_X=bias_X)
         return y
     with torch.no_grad():
-        y = F.linear(x, weight_XD, bias_X)
-        return y.relu_() if relu else y
-
-
-def gated_sgemm(x: Tensor, weight_XD: Tensor, gate: Tensor) -> Tensor:
-    """Return xWᵀ where the gate (…, X) is positive, and zero elsewhere: the gradient through a ReLU."""
-    if by_kernel(x, weight_XD) and can_compute(gate) and gate.is_contiguous() and has_memory(gate):
-        y = _result(x, weight_XD)
-        assert gate.shape == y.shape, "a gate for each result"
-        _multiply(as_rows(x), weight_XD, y, gate=gate)
-        return y
-    with torch.no_grad():
-        return gated_in_place(F.linear(x, weight_XD), gate)
-
-
-def gated_in_place(y: Tensor, gate: Tensor) -> Tensor:
-    """Return y where the gate is positive, and zero elsewhere, in the place of y."""
-    if has_memory(y):
-        torch.ops.aten.threshold_backward.grad_input(y, gate, 0, grad_input=y)
-        return y
-    return y.masked_fill(gate <= 0, 0.0)  # many directions in one: torch has no such form of that function for them
+        return F.linear(x, weight_XD, bias_X)
 
 
 def sgemm_into(x_RD: Tensor, weight_XD: Tensor, to_RX: Tensor, *, add: bool = False) -> None:
@@ -109,15 +89,13 @@ def _multiply(
     *,
     bias_X: Tensor | None = None,
     sums_R: Tensor | None = None,
-    gate: Tensor | None = None,
     add: bool = False,
-    relu: bool = False,
 ) -> None:
     x_RD = x_RD if 1 in x_RD.stride() else x_RD.contiguous()
     product = Sgemm(
         *(*x_RD.shape, weight_XD.size(0)),
         *map(MatrixView.of, (x_RD, weight_XD)),
-        *(None if some is None else some.data_ptr() for some in (bias_X, to, sums_R, gate)),
-        *(add, relu),
+        *(None if some is None else some.data_ptr() for some in (bias_X, to, sums_R)),
+        add,
     )
     library().regard_sgemm(ctypes.byref(product), threads())

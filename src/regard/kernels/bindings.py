@@ -23,7 +23,7 @@ LANES = 8
 LIBRARY = Path(os.environ.get("REGARD_KERNEL_LIBRARY") or Path(__file__).with_name("kernels.so"))
 """Where the kernels are. The variable is for tests of a library that was built otherwise."""
 
-_VERSION = 18
+_VERSION = 19
 _LEVELS = {"avx2": 1, "vnni": 2}
 _INSTRUCTIONS = {"avx2": "AVX2 and FMA", "vnni": "AVX-512 VNNI"}
 
@@ -178,8 +178,8 @@ class Sgemm(ctypes.Structure):
     _fields_ = (
         *_fields(_int64, "R D X"),
         *_fields(MatrixView, "x weight"),
-        *_fields(_pointer, "bias y row_sums gate"),
-        *_fields(_int32, "add relu"),
+        *_fields(_pointer, "bias y row_sums"),
+        *_fields(_int32, "add"),
     )
 
 
@@ -240,7 +240,6 @@ _KERNELS: dict[str, list[Any]] = {
     "regard_step": [_ref(Stack), _ref(DecoderState), _int64, _int64, _int64, _pointer],
     "regard_attention": [_ref(Attention), _int64],
     "regard_attention_backward": [_ref(Attention), _ref(AttentionGradients), _int64],
-    "regard_dropout": [_ref(DropoutStream), _pointer, _int64, _int64, _pointer],
     "regard_add_norm": [_ref(AddNorm), _int64, _pointer],
     "regard_add_norm_backward": [_ref(AddNorm), _ref(AddNormGradients), _int64],
     "regard_sampled_loss": [_ref(SampledLoss), _int64],

@@ -141,17 +141,7 @@ def _norm(config: TransformerConfig) -> nn.Module:
 def _positions(config: TransformerConfig) -> AbsolutePositions | None:
     match config.positions:
         case "sinusoidal":
-            return SinusoidalPositions(
-                config.d_model,
-                layout=config.position_layout,
-                offset=config.position_offset,
-                spacing=config.position_spacing,
-            )
+            return SinusoidalPositions(config.d_model, layout=config.position_layout, offset=config.position_offset)
         case "learned":
-            return LearnedPositions(
-                config.d_model,
-                max_positions=config.max_positions,
-                offset=config.position_offset,
-                spacing=config.position_spacing,
-            )
+            return LearnedPositions(config.d_model, max_positions=config.max_positions, offset=config.position_offset)
     return None

@@ -34,8 +34,7 @@ def build_positions(config: TransformerConfig, role: Role, bias_table: nn.Parame
         case AlibiConfig():
             return ALiBi(config.num_heads)
         case RopeConfig(base=base, scaling=scaling):
-            scaled = None if scaling is None else _scaling(scaling)
-            return RotaryPositions(d_k, base=base, scaling=scaled, spacing=config.position_spacing)
+            return RotaryPositions(d_k, base=base, scaling=None if scaling is None else _scaling(scaling))
         case T5Config(buckets=buckets, max_distance=max_distance):
             return T5Bias(
                 config.num_heads,

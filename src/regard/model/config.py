@@ -85,11 +85,8 @@ class TransformerConfig(Config):
     positions: PositionsConfig = "sinusoidal"
     """Added to the embeddings (sinusoidal, learned), part of attention, or none."""
     random_positions: Width | None = None
-    """In training, the positions of each sequence are a random subset of so many, in order (Ruoss et al. 2023): for
-    sinusoidal, learned and rotary positions."""
-    position_spacing: Width = 1
-    """In evaluation, how far neighboring tokens are apart: positions 0, 3, 6 … where it is 3. Random positions have
-    gaps; a model that was trained with them may need gaps later, too."""
+    """In training, the positions of each sequence are a random subset of so many, in order, from a span of random
+    length (after Ruoss et al. 2023): for sinusoidal, learned and rotary positions."""
     max_positions: Width = 1024
     """The length of the learned table. Sinusoids have no end."""
     position_layout: SinusoidLayout = "interleaved"
@@ -137,8 +134,8 @@ class TransformerConfig(Config):
 
     @property
     def longest(self) -> int | None:
-        """How many tokens a sequence may have in evaluation: a learned table has an end, other positions have none."""
-        return 1 + (self.max_positions - 1) // self.position_spacing if self.positions == "learned" else None
+        """How many tokens a sequence may have: a learned table has an end, other positions have none."""
+        return self.max_positions if self.positions == "learned" else None
 
     def check(self) -> None:
         """Raise an `InputError` where fields do not fit together."""
@@ -198,16 +195,7 @@ class TransformerConfig(Config):
         if name == "rope" and d_k % 2:
             raise InputError(f"d_k is {d_k}; rotary positions turn pairs of numbers, so it must be even")
         if self.random_positions is None:
-            if self.position_spacing > 1:
-                raise InputError(
-                    f"position_spacing is {self.position_spacing}, which is for models that are trained with "
-                    "random_positions"
-                )
             return
-        if self.position_spacing > self.random_positions:
-            raise InputError(
-                f"position_spacing {self.position_spacing} is more than random_positions, {self.random_positions}"
-            )
         if name not in ("sinusoidal", "learned", "rope"):
             raise InputError(
                 f"random_positions is for sinusoidal, learned and rotary positions, but positions is {name!r}"

@@ -15,13 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard import __version__
-from regard.acceleration.dropout import kernel_dropout
 from regard.acceleration.linear import int8_linear, sgemm_linear
 from regard.acceleration.packed_linear import bytes_are_fast, packed_weight
 from regard.acceleration.sgemm import by_kernel
 from regard.acceleration.short_attention import short_attention
 from regard.kernels.bindings import KernelStatus, kernel_status, kernels
 from regard.memory import allocator
+from regard.ops.dropout import dropout
 from regard.training.comparison import Comparison, compare
 from regard.training.environment import cpu_name
 
@@ -110,7 +110,7 @@ def _memory(kept: bool) -> Finding:
 
 def _dropout(seconds: float) -> Finding:
     x = torch.randn(4096, 512)
-    found = compare(lambda: kernel_dropout(x, 0.1), lambda: F.dropout(x, 0.1), seconds)
+    found = compare(lambda: dropout(x, 0.1), lambda: F.dropout(x, 0.1), seconds)
     return _finding("dropout", f"from random bytes, rates rounded to n/256: {found.text(_TORCH)}.", found)
 
 

@@ -3,7 +3,7 @@
 import copy
 import io
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from regard import InputError, Transformer, TransformerConfig, accelerate, label_smoothed_cross_entropy, unaccelerate
 from regard.acceleration.accelerate import Precision, Report
 from regard.acceleration.known import REFERENCES
-from regard.layers import Dropout, FeedForward, MultiHeadAttention, OutputProjection, Residual
+from regard.layers import MultiHeadAttention, OutputProjection, Residual
 from regard.ops.rng import keyed_dropout
 from tests.strategies import VOCAB, configs, model_of, tokens
 from tests.unit.acceleration.problems import needs_kernels
@@ -38,11 +38,11 @@ def batch(config: TransformerConfig) -> tuple[Tensor, ...]:
     return (source, target) if config.kind == "encoder-decoder" else (target,)
 
 
-class Scaled(FeedForward):
+class Scaled(Residual):
     """A layer that is not ours."""
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        return 3 * super().forward(x_BTD)
+    def forward(self, x_BTD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        return 3 * super().forward(x_BTD, sublayer)
 
 
 @needs_kernels
@@ -52,9 +52,7 @@ def test_known_modules_are_replaced_and_reported() -> None:
     report = accelerate(model)
     expected = {
         MultiHeadAttention: "ShortSequenceAttention",
-        FeedForward: "FusedFeedForward",
         Residual: "FusedResidual",
-        Dropout: "KernelDropout",
         nn.Linear: "SgemmLinear",
         OutputProjection: "FusedOutputProjection",
     }
@@ -105,7 +103,8 @@ def test_objects_parameters_hooks_and_ties_stay(precision: Precision) -> None:
 def test_what_is_not_known_is_left_and_reported() -> None:
     model = small_model()
     assert model.encoder is not None
-    scaled = model.encoder.layers[0].feed_forward = Scaled(32, 48)
+    scaled = model.get_submodule("encoder.layers.0.feed_forward_residual")
+    scaled.__class__ = Scaled
     hooked = model.get_submodule("decoder.layers.0.cross_attention")
     hooked.register_forward_hook(lambda module, inputs, output: 2 * output)
     changed = model.get_submodule("decoder.layers.0.feed_forward.expand")
@@ -117,7 +116,7 @@ def test_what_is_not_known_is_left_and_reported() -> None:
     assert [type(module) for module in (scaled, hooked, changed)] == [Scaled, MultiHeadAttention, nn.Linear]
     assert type(model.dropout) is nn.Dropout
     left = dict(report.left)
-    assert left.pop("encoder.layers.0.feed_forward") == f"is a {__name__}.Scaled"
+    assert left.pop("encoder.layers.0.feed_forward_residual") == f"is a {__name__}.Scaled"
     assert left.pop("decoder.layers.0.cross_attention") == "has hooks"
     assert left.pop("decoder.layers.0.feed_forward.expand") == "has a forward of its own"
     assert not left

@@ -26,9 +26,6 @@ VARIATIONS: dict[str, dict[str, Any]] = {
         "num_kv_heads": 2,
         "attention": {"pattern": {"kind": "window", "size": 2}},
     },
-    "sinusoidal, spaced": {"random_positions": 40, "position_spacing": 3},
-    "learned, spaced": {"positions": "learned", "random_positions": 40, "position_spacing": 2},
-    "rotary, spaced": {"positions": "rope", "random_positions": 40, "position_spacing": 3},
     "another scale": {"attention": {"scale": 0.7}},
 }
 SOURCES = [[5, 6, 7, 8, 9, 10, 11], [12, 13], [14, 15, 16, 17]]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.acceleration import sgemm as module
-from regard.acceleration.sgemm import by_kernel, gated_sgemm, sgemm, sgemm_and_sums, sgemm_into
+from regard.acceleration.sgemm import by_kernel, sgemm, sgemm_and_sums, sgemm_into
 from regard.kernels.bindings import kernels
 from tests.unit.acceleration.problems import problem
 
@@ -52,9 +52,6 @@ def test_products_are_those_of_float64(R: int, D: int, X: int, seed: int, transp
     assert_exact(place, exact, D)
     sgemm_into(x, weight, place, add=True)
     assert_exact(place, 2 * exact, D)
-    assert sgemm(x, weight, bias, relu=True).equal(sgemm(x, weight, bias).relu())
-    gate = torch.randn(R, X, generator=torch.Generator().manual_seed(seed))
-    assert gated_sgemm(x, weight, gate).equal(torch.where(gate > 0, sgemm(x, weight), 0.0))
 
 
 @needs_the_kernel
@@ -91,7 +88,7 @@ def test_a_row_and_the_number_of_threads_change_nothing_elsewhere(monkeypatch: p
     loud = sgemm(x, weight, bias)
     assert loud[others].equal(alone[others])
     assert loud[3].isnan().all()
-    assert sgemm(x, weight, bias, relu=True)[3].isnan().all()
+    assert sgemm(x, weight, bias)[3].isnan().all()
 
 
 @pytest.mark.parametrize(
@@ -107,9 +104,6 @@ def test_a_row_and_the_number_of_threads_change_nothing_elsewhere(monkeypatch: p
 def test_what_is_not_for_the_kernel_is_torchs(x: Tensor, weight: Tensor) -> None:
     assert not by_kernel(x, weight)
     torch.testing.assert_close(sgemm(x, weight), x @ weight.T)
-    torch.testing.assert_close(sgemm(x, weight, relu=True), (x @ weight.T).relu())
-    gate = (x @ weight.T).sin()
-    torch.testing.assert_close(gated_sgemm(x, weight, gate), torch.where(gate > 0, x @ weight.T, 0.0))
     product, sums = sgemm_and_sums(x, weight)
     torch.testing.assert_close(product, x @ weight.T)
     torch.testing.assert_close(sums, x.sum(1))

@@ -18,18 +18,7 @@ namespace regard {
 namespace {
 
 constexpr int64_t kMinElements = 30'000;  // for each thread; for fewer, waking one up costs more than it saves
-constexpr int64_t kPiece = 4096;          // elements of a row that are dropped from at a time: rows may be few and long
 constexpr int64_t kBlock = 64;            // rows whose gradients of γ and β are summed before they are added to others
-
-// Some elements of a row, from the first on.
-REGARD_AVX2 void dropout(const DropoutStream& d, const float* x, int64_t row, int64_t first, int64_t count, float* y) {
-  const RowDropout dropped(d, row, first);
-  x += row * d.elements + first;
-  y += row * d.elements + first;
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) (Vec::load(x + i) * dropped.factors(i)).store(y + i);
-  if (i < count) (Vec::load_some(x + i, count - i) * dropped.factors(i)).store_some(y + i, count - i);
-}
 
 REGARD_AVX2 void add_norm(const AddNorm& a, int64_t row, float* output) {
   const int64_t at = row * a.D;
@@ -90,21 +79,6 @@ void check(const AddNorm& a) {
 }  // namespace regard
 
 extern "C" {
-
-int regard_dropout(const regard::DropoutStream* stream, const float* x, int64_t rows, int64_t threads, float* y) {
-  using namespace regard;
-  const int64_t elements = stream->elements, pieces = (elements + kPiece - 1) / kPiece;
-  const auto do_pieces = [=](int64_t first, int64_t last) {
-    for (int64_t piece = first; piece < last; ++piece) {
-      const int64_t at = piece % pieces * kPiece;
-      dropout(*stream, x, piece / pieces, at, std::min(kPiece, elements - at), y);
-    }
-  };
-  return guarded([&] {
-    require(rows >= 0 && elements >= 0 && stream->starts, "dropout needs rows of elements and where their random bits start");
-    parallel_for(rows * pieces, std::min(threads, rows * elements / kMinElements), do_pieces, &run_on_openmp);
-  });
-}
 
 int regard_add_norm(const regard::AddNorm* a, int64_t threads, float* output) {
   using namespace regard;

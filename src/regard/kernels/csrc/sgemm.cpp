@@ -133,14 +133,13 @@ void pack(const MatrixView& x, int64_t rows, int64_t D, float* to, float* sums =
     pack_rows<wide>(x.data + row * x.row_stride, x.row_stride, rows - row, D, to + panel_start<wide>(row, D));
 }
 
-// A tile of y: the sums of products, with the bias, or with what is there already; then ReLU or a gate.
+// A tile of y: the sums of products, with the bias, or with what is there already.
 struct Tile {
   float* y;
   int64_t X;
   const float* bias;
-  const float* gate;
   __mmask16 mask[2];  // which of its outputs there are
-  bool add, relu;
+  bool add;
 };
 
 template <int M>
@@ -173,11 +172,6 @@ REGARD_AVX512 void multiply_panels(const float* rows, const float* weights, int6
       __m512 value = sums[m][half];
       // Sums of sums: one that went on from what is there would lose more in rounding the longer it gets.
       if (tile.add) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(tile.mask[half], tile.y + place));
-      if (tile.relu) value = _mm512_max_ps(_mm512_setzero_ps(), value);  // NaN stays NaN
-      if (tile.gate) {
-        const __m512 gate = _mm512_maskz_loadu_ps(tile.mask[half], tile.gate + place);
-        value = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(gate, _mm512_setzero_ps(), _CMP_NLE_UQ), value);
-      }
       _mm512_mask_storeu_ps(tile.y + place, tile.mask[half], value);
     }
 }
@@ -219,14 +213,12 @@ struct ProductPart {
 
   Tile tile(int64_t row, int64_t x) const {
     const int64_t place = row * whole.X + output + x;
-    const bool first = start == 0, last = start + D == whole.D;
+    const bool first = start == 0;
     return {whole.y + place,
             whole.X,
             whole.bias && first ? whole.bias + output + x : nullptr,
-            whole.gate && last ? whole.gate + place : nullptr,
             {mask_of(X - x), mask_of(X - x - kRegister)},
-            whole.add || !first,
-            whole.relu && last};
+            whole.add || !first};
   }
 };
 

@@ -54,7 +54,7 @@ std::string layout_of_all() {
   STRUCT(Int8Matmul, FIELD(R), FIELD(D), FIELD(X), FIELD(x), FIELD(weight), FIELD(bias), FIELD(y),
          FIELD(stochastic_rows), FIELD(stochastic_weights))
   STRUCT(Sgemm, FIELD(R), FIELD(D), FIELD(X), FIELD(x), FIELD(weight), FIELD(bias), FIELD(y), FIELD(row_sums),
-         FIELD(gate), FIELD(add), FIELD(relu))
+         FIELD(add))
   STRUCT(SampledLoss, FIELD(P), FIELD(R), FIELD(W), FIELD(D), FIELD(logits), FIELD(labels), FIELD(starts),
          FIELD(states), FIELD(weight), FIELD(bias), FIELD(smoothing), FIELD(small), FIELD(alpha), FIELD(losses),
          FIELD(state_gradient), FIELD(weight_gradient), FIELD(bias_gradient))

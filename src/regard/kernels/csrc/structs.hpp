@@ -138,9 +138,7 @@ struct Sgemm {
   const float* bias;  // X, or null
   float* y;           // R × X
   float* row_sums;    // of x, R, or null
-  const float* gate;  // R × X, or null: where it is zero or less, y is zero
   int32_t add;        // to what is in y already
-  int32_t relu;
 };
 
 // The sampled-gradient loss of P passes, one or two, each of R rows, one behind the other.

@@ -21,22 +21,14 @@ class SinusoidalPositions(nn.Module):
     """The paper's sines and cosines (§3.5), for any position: the table grows when a longer sequence comes.
 
     `layout` is how a row is laid out: sines and cosines interleaved as in the paper, or all sines before all cosines.
-    `offset` is the position of a sequence's first token. In evaluation, token i stands at position `spacing` · i.
+    `offset` is the position of a sequence's first token.
     """
 
     table: Tensor
 
-    def __init__(
-        self,
-        d_model: int,
-        *,
-        length: int = 256,
-        layout: SinusoidLayout = "interleaved",
-        offset: int = 0,
-        spacing: int = 1,
-    ) -> None:
+    def __init__(self, d_model: int, *, length: int = 256, layout: SinusoidLayout = "interleaved", offset: int = 0):
         super().__init__()
-        self.d_model, self.offset, self.spacing = d_model, offset, spacing
+        self.d_model, self.offset = d_model, offset
         self.layout: SinusoidLayout = layout
         self.register_buffer("table", self._rows(length, torch.get_default_dtype()), persistent=False)
 
@@ -47,12 +39,10 @@ class SinusoidalPositions(nn.Module):
     def rows(self, end: int) -> Tensor:
         """Return the rows of all positions, `end` of them or more."""
         table = self.table  # another thread may put a shorter one in its place
-        spacing = 1 if self.training else self.spacing
-        needed = self.offset + end * spacing
-        if needed > table.size(0):
-            longer = max(needed, 2 * table.size(0))
+        if self.offset + end > table.size(0):
+            longer = max(self.offset + end, 2 * table.size(0))
             table = self.table = self._rows(longer, table.dtype, table.device)
-        return _spaced(table[self.offset :], spacing)
+        return table[self.offset :]
 
     def _rows(self, length: int, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
         return sinusoidal_positions(length, self.d_model, layout=self.layout, dtype=dtype, device=device)
@@ -69,13 +59,12 @@ class SinusoidalPositions(nn.Module):
 class LearnedPositions(nn.Module):
     """A learned vector for each position of a table that ends at `max_positions`.
 
-    The first `offset` rows of the table are never used; some models' tables have them. In evaluation, token i stands
-    at position `spacing` · i.
+    The first `offset` rows of the table are never used; some models' tables have them.
     """
 
-    def __init__(self, d_model: int, *, max_positions: int, offset: int = 0, spacing: int = 1) -> None:
+    def __init__(self, d_model: int, *, max_positions: int, offset: int = 0):
         super().__init__()
-        self.max_positions, self.offset, self.spacing = max_positions, offset, spacing
+        self.max_positions, self.offset = max_positions, offset
         self.weight = nn.Parameter(torch.empty(max_positions + offset, d_model))
         nn.init.normal_(self.weight, std=d_model**-0.5)
 
@@ -85,18 +74,9 @@ class LearnedPositions(nn.Module):
 
     def rows(self, end: int) -> Tensor:
         """Return the rows of all positions, which are `end` or more."""
-        spacing = 1 if self.training else self.spacing
-        if (end - 1) * spacing >= self.max_positions:
-            apart = "" if spacing == 1 else f", {spacing} apart,"
-            raise InputError(
-                f"a sequence of {end} positions{apart} is longer than the learned table of {self.max_positions}"
-            )
-        return _spaced(self.weight[self.offset :], spacing)
-
-
-def _spaced(rows: Tensor, spacing: int) -> Tensor:
-    """Return every row, or every second, third and so on; in one piece, as kernels read it."""
-    return rows if spacing == 1 else rows[::spacing].contiguous()
+        if end > self.max_positions:
+            raise InputError(f"a sequence of {end} positions is longer than the learned table of {self.max_positions}")
+        return self.weight[self.offset :]
 
 
 AbsolutePositions = SinusoidalPositions | LearnedPositions

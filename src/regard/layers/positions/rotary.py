@@ -97,15 +97,14 @@ class RotaryPositions(RelativePositions):
     >>> rotary.rotate(torch.tensor([[[[1.0, 0.0]]]]), torch.tensor([1]))  # cos 1, sin 1
     tensor([[[[0.5403, 0.8415]]]])
 
-    Angles are float32 at least, whatever the type of the queries. In evaluation, token i stands at position
-    `spacing` · i.
+    Angles are float32 at least, whatever the type of the queries.
     """
 
-    def __init__(self, d_k: int, *, base: float = 10_000.0, scaling: Scaling | None = None, spacing: int = 1) -> None:
+    def __init__(self, d_k: int, *, base: float = 10_000.0, scaling: Scaling | None = None) -> None:
         super().__init__()
         if d_k % 2:
             raise InputError(f"d_k is {d_k}; rotary positions turn pairs of numbers, so it must be even")
-        self.d_k, self.base, self.scaling, self.spacing = d_k, base, scaling, spacing
+        self.d_k, self.base, self.scaling = d_k, base, scaling
         plain = (rotary_frequencies(d_k, base), 1.0)
         self.frequencies, self.attention_factor = plain if scaling is None else scaling.apply(d_k, base)
 
@@ -122,7 +121,7 @@ class RotaryPositions(RelativePositions):
         They are multiplied by what queries and keys are multiplied by.
         """
         frequencies = torch.tensor(self.frequencies, dtype=dtype, device=positions.device)
-        angles = positions.to(dtype)[..., None] * (1 if self.training else self.spacing) * frequencies
+        angles = positions.to(dtype)[..., None] * frequencies
         angles = angles if positions.dim() == 1 else angles[:, None]
         return angles.cos() * self.attention_factor, angles.sin() * self.attention_factor
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from regard import InputError, Transformer, TransformerConfig, accelerate, label_smoothed_cross_entropy, unaccelerate
 from regard.acceleration.accelerate import Precision, Report
 from regard.acceleration.known import REFERENCES
-from regard.layers import MultiHeadAttention, OutputProjection, Residual
+from regard.layers import Dropout, MultiHeadAttention, OutputProjection, Residual
 from regard.ops.rng import keyed_dropout
 from tests.strategies import VOCAB, configs, model_of, tokens
 from tests.unit.acceleration.problems import needs_kernels

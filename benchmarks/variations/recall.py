@@ -1,7 +1,8 @@
 """Long-range recall: `python -m benchmarks.variations.recall --out DIR`.
 
 A model of two layers reads noise with one key in it, and predicts the key at the question, the last token. It is
-trained with the key up to 1,024 tokens before the question, and tested with the key 1,024 and 8,192 tokens before.
+trained with the key up to 1,024 tokens before the question, and tested with the key 1,024 and 8,192 tokens before;
+other tokens come first, so that the key is never one of those that all may attend to.
 A causal decoder, or an encoder for what only an encoder has.
 """
 
@@ -20,6 +21,7 @@ from benchmarks.variations.loop import once
 
 KEYS, NOISE, QUESTION = 16, 16, 33
 TRAINED, FAR = 1024, 8192
+BEFORE = 128  # tokens before the farthest key
 TESTED = 200
 
 
@@ -34,8 +36,8 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "exact": Kind(),
-    "window of 512": Kind(
-        {"pattern": {"kind": "window", "size": 512}}, limit="2 layers of 512 reach 1,024 tokens back"
+    "window of 768": Kind(
+        {"pattern": {"kind": "window", "size": 768}}, limit="2 layers of 768 reach 1,536 tokens back"
     ),
     "window of 64": Kind({"pattern": {"kind": "window", "size": 64}}, limit="2 layers of 64 reach 128 tokens back"),
     "window of 64, 4 sinks": Kind(
@@ -54,9 +56,9 @@ KINDS: dict[str, Kind] = {
     "Performer": Kind({"kind": "performer"}),
     "Longformer, encoder": Kind({"pattern": {"kind": "longformer", "size": 64, "global_tokens": 1}}, encoder=True),
     "Linformer, encoder": Kind(
-        {"kind": {"kind": "linformer", "width": 64, "max_length": FAR + 1}},
+        {"kind": {"kind": "linformer", "width": 64, "max_length": BEFORE + FAR + 1}},
         encoder=True,
-        limit="a weight for each position; those beyond 1,024 are not trained",
+        limit="a weight for each position; those far beyond 1,024 are not trained",
     ),
     "Nyström, encoder": Kind({"kind": {"kind": "nystrom", "landmarks": 64}}, encoder=True),
 }
@@ -91,7 +93,7 @@ class Reader(torch.nn.Module):
 
 def batch(rows: int, distances: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor]:
     """Return tokens (B, T), the question last, and the keys."""
-    T = int(distances.max()) + 1
+    T = BEFORE + int(distances.max()) + 1
     tokens_BT = torch.randint(1 + KEYS, 1 + KEYS + NOISE, (rows, T), generator=draw)
     keys_B = torch.randint(1, 1 + KEYS, (rows,), generator=draw)
     tokens_BT[torch.arange(rows), T - 1 - distances] = keys_B

@@ -280,5 +280,5 @@ def _looking_at_source(heads: PackedHeads, source_BSX: Tensor, mask: Tensor, rec
 
 
 def _additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the notes' additive mask: 0 where attention is allowed, -∞ elsewhere."""
+    """Return the additive mask M: 0 where attention is allowed, -∞ elsewhere."""
     return torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, -torch.inf)

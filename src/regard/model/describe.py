@@ -10,7 +10,7 @@ from regard.model.config import TransformerConfig
 from regard.model.head_config import ClassificationConfig
 from regard.model.variations import ABSOLUTE, position_kind
 
-# The end of a module's name, what the notes call its weight and its bias, and the weight's shape in our letters. The
+# The end of a module's name, what the equations call its weight and its bias, and the weight's shape in our letters. The
 # first that fits counts.
 _PROJECTIONS = [
     ("tokens", ["E"], "(W, D)"),
@@ -40,14 +40,14 @@ def describe(config: TransformerConfig, parameters: Mapping[str, Tensor]) -> str
     sections = [
         f"Transformer, {config.kind}{_head(config)}: {total:,} parameters\n"
         f"{config.encoder_layers} + {config.decoder_layers} layers{_shared(config)}, {norms}, {config.activation}",
-        _section("Symbols", ["ours", "notes", "meaning", "size"], _symbols(config)),
+        _section("Symbols", ["ours", "equation", "meaning", "size"], _symbols(config)),
         _section(
-            "Parameters\nWeights are stored transposed to the notes: a head's W_Q, (d_model, d_k), is\n"
-            "K rows of ours. A * stands for the number of a layer.",
-            ["matrix", "notes", "letters", "shape", "copies", "parameters"],
+            "Parameters\nWeights are stored transposed to the equations: a head's W_Q, (d_model, d_k),\n"
+            "is K rows of ours. A * stands for the number of a layer.",
+            ["matrix", "equation", "letters", "shape", "copies", "parameters"],
             [*_parameter_rows(config, parameters), ["all", "", "", "", "", f"{total:,}"]],
         ),
-        _section("What flows through it", ["tensor", "notes", "meaning", "shape"], _flow(config)),
+        _section("What flows through it", ["tensor", "equation", "meaning", "shape"], _flow(config)),
         _section("Which tokens attend to which", ["layer", "attention", "mask"], _attentions(config)),
     ]
     return "\n\n".join(sections)
@@ -119,10 +119,10 @@ def _parameter_rows(config: TransformerConfig, parameters: Mapping[str, Tensor])
         if parent and parent != heading:
             rows.append([parent])
         heading = parent
-        notes = ", ".join(filter(None, names[: len(copies[0])]))
+        symbols = ", ".join(filter(None, names[: len(copies[0])]))
         shape = " + ".join(_shape(tensor.shape) for tensor in copies[0])
         count = sum(tensor.numel() for tensors in copies for tensor in tensors)
-        rows.append([f"  {name}" if parent else name, notes, letters, shape, str(len(copies)), f"{count:,}"])
+        rows.append([f"  {name}" if parent else name, symbols, letters, shape, str(len(copies)), f"{count:,}"])
     return rows
 
 
@@ -147,7 +147,7 @@ def _flow(config: TransformerConfig) -> list[list[str]]:
         ["key_BGSK", "K^p", "keys", _shape(("B", G, "S", K))],
         ["value_BGSV", "V^p", "values", _shape(("B", G, "S", V))],
         ["scores_BHTS", "QKᵀ/√d_k", f"scaled by 1/√{K} = {K**-0.5:.4g}", _shape(("B", H, "T", "S"))],
-        ["mask", "M", "boolean; 0 or -∞ in the notes", "(B, H, T, S)"],
+        ["mask", "M", "boolean; 0 or -∞ in the equation", "(B, H, T, S)"],
         ["weights_BHTS", "softmax", "each row sums to 1", _shape(("B", H, "T", "S"))],
         ["heads_BHTV", "head_p", "weighted sums of values", _shape(("B", H, "T", V))],
         ["concatenated", "Concat", "all heads side by side", _shape(("B", "T", H * V))],

@@ -32,7 +32,7 @@ from regard.ops.masks import as_mask
 
 
 class Memory(NamedTuple):
-    """What the encoder made of a source: the notes' g_{1:T′}, and a mask of its positions that are not padding."""
+    """What the encoder made of a source: g_{1:T′}, and a mask of its positions that are not padding."""
 
     states_BSD: Tensor
     mask: Tensor
@@ -95,7 +95,7 @@ class Transformer(nn.Module):
         record: list[Tensor] | None = None,
         costs: list[Tensor] | None = None,
     ) -> Tensor:
-        """Return the decoder's states (B, T, D), the notes' h_{1:T}, for target tokens (B, T).
+        """Return the decoder's states (B, T, D), h_{1:T}, for target tokens (B, T).
 
         With a cache from `start_cache`, the target is what comes after the tokens that were decoded with it before,
         and the memory is the one that it was started with; no gradient is kept. `lengths` then tells how many tokens of

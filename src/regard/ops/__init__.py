@@ -1,8 +1,8 @@
-"""The equations of the notes, as pure functions of tensors.
+"""The equations of the Transformer, as pure functions of tensors.
 
 A tensor's shape is in its name, one letter an axis, the same letters in the whole project:
 
-| letter | size of                             | in the notes |
+| letter | size of                             | in equations |
 | ------ | ----------------------------------- | ------------ |
 | B      | batch                               |              |
 | T      | target, or queries                  | T            |

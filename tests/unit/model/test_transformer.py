@@ -189,7 +189,7 @@ def test_the_description_fits_80_columns(preset: str) -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_the_description_shows_the_notes_letters_beside_ours() -> None:
+def test_the_description_shows_the_letters_of_the_equations_beside_ours() -> None:
     told = Transformer(TransformerConfig.preset("tiny", vocab_size=VOCAB, d_k=16, d_v=8)).describe()
     for expected in (
         "S     T′",

@@ -191,7 +191,7 @@ def test_fully_masked_blocks_of_long_sequences_stay_finite(length: int) -> None:
     assert (fused[0, :, length // 3 : length // 2] == 0).all()
 
 
-def test_the_third_notes_example_has_the_right_scores() -> None:
+def test_a_worked_example_has_the_right_scores() -> None:
     X = torch.tensor([[1.0, 0, 1, 0], [0, 1, 0, 1], [1, 1, 0, 0]])
     _, weights = regard.attention(X, X, X, return_weights=True)
     scores = torch.tensor([[1, 0, 0.5], [0, 1, 0.5], [0.5, 0.5, 1]])

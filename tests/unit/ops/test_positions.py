@@ -35,7 +35,7 @@ def test_exact_but_for_the_rounding_of_the_angle_at_any_position(
     assert abs(actual - expected) < 1e-15 + position * 2.0**-52  # an angle of n radians is rounded by n · 2⁻⁵³
 
 
-def test_interleaved_as_the_notes_write_it() -> None:
+def test_interleaved_as_in_the_paper() -> None:
     table = regard.sinusoidal_positions(6, 8)
     position = torch.arange(6, dtype=torch.float64)
     for i in range(4):

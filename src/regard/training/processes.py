@@ -1,6 +1,7 @@
 """One process or many: who this one is, and how they agree."""
 
 import os
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +14,8 @@ from torch.distributed.rendezvous import rendezvous
 from regard.devices import resolve_device
 
 _PATIENCE = timedelta(hours=6)  # how long processes wait for one that encodes a corpus or validates
+
+_PAUSE = 0.2  # seconds
 
 
 class Processes:
@@ -80,4 +83,7 @@ class Processes:
     def leave(self) -> None:
         """Part in peace, so that no process reports the others as lost."""
         if self.count > 1 and dist.is_initialized():
+            # Gloo's threads free the tensors of a collective after it has returned; one that does so while the
+            # interpreter ends would abort the process, and DDP keeps the threads beyond the group.
+            time.sleep(_PAUSE)
             dist.destroy_process_group()

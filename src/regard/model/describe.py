@@ -10,8 +10,8 @@ from regard.model.config import TransformerConfig
 from regard.model.head_config import ClassificationConfig
 from regard.model.variations import ABSOLUTE, position_kind
 
-# The end of a module's name, what the equations call its weight and its bias, and the weight's shape in our letters. The
-# first that fits counts.
+# The end of a module's name, what the equations call its weight and its bias, and the weight's shape in our letters.
+# The first that fits counts.
 _PROJECTIONS = [
     ("tokens", ["E"], "(W, D)"),
     ("attention.positions", ["", ""], ""),

@@ -13,9 +13,13 @@ from regard.layers.attention import MultiHeadAttention
 from regard.layers.decoder import Decoder, DecoderLayer
 from regard.layers.encoder import Encoder, EncoderLayer
 from regard.layers.feed_forward import FeedForward
+from regard.layers.kv_cache import KeyValue
 from regard.layers.norms import LayerNorm, RMSNorm
 from regard.layers.residual import Residual
+from regard.layers.softmax_attention import Placement, SoftmaxAttention
+from regard.ops import Causal, Mask
 from regard.ops.feed_forward import activate
+from regard.ops.masks import Given
 
 Rows = Callable[[Tensor], Tensor]
 """A function of rows (R, D)."""
@@ -101,10 +105,7 @@ class PackedHeads:
     def attend(self, query_RX: Tensor, key_value_BSX: Tensor, mask: Tensor | None) -> Tensor:
         """Attend from the rows of each sentence to its keys and values; `mask` is 0 or -∞, (B, 1, N or 1, S)."""
         layer = self.layer
-        B = key_value_BSX.size(0)
-        query_BHNK = query_RX.reshape(B, -1, layer.num_heads, layer.d_k).transpose(1, 2)
-        key_BGSK = key_value_BSX[..., : self._keys].view(B, -1, layer.num_kv_heads, layer.d_k).transpose(1, 2)
-        value_BGSV = key_value_BSX[..., self._keys :].view(B, -1, layer.num_kv_heads, layer.d_v).transpose(1, 2)
+        query_BHNK, (key_BGSK, value_BGSV) = self._split(query_RX, key_value_BSX)
         heads_BHNV = F.scaled_dot_product_attention(
             query_BHNK,
             key_BGSK,
@@ -115,12 +116,25 @@ class PackedHeads:
         )
         return self.output(heads_BHNV.transpose(1, 2).reshape(query_RX.size(0), -1))
 
+    def attend_around(self, query_RX: Tensor, key_value_BTX: Tensor, mask: Mask) -> Tensor:
+        """Attend within whole sequences as the layer itself does, with its positions and its pattern: in blocks."""
+        layer, index = self.layer, torch.arange(key_value_BTX.size(1))
+        varied = SoftmaxAttention(layer.scale, layer.positions, layer.pattern)
+        query_BHTK, key_value = self._split(query_RX, key_value_BTX)
+        heads_BHTV = varied(query_BHTK, key_value, mask, None, Placement(index, index, index, index))
+        return self.output(heads_BHTV.transpose(1, 2).reshape(query_RX.size(0), -1))
+
+    def _split(self, query_RX: Tensor, key_value_BSX: Tensor) -> tuple[Tensor, KeyValue]:
+        layer, B = self.layer, key_value_BSX.size(0)
+        query_BHNK = query_RX.reshape(B, -1, layer.num_heads, layer.d_k).transpose(1, 2)
+        key_BGSK = key_value_BSX[..., : self._keys].view(B, -1, layer.num_kv_heads, layer.d_k).transpose(1, 2)
+        value_BGSV = key_value_BSX[..., self._keys :].view(B, -1, layer.num_kv_heads, layer.d_v).transpose(1, 2)
+        return query_BHNK, KeyValue(key_BGSK, value_BGSV)
+
     def weights(self, query_RX: Tensor, key_value_BSX: Tensor, mask: Tensor | None) -> Tensor:
         """Return what each row attends to, the mean of its heads: (B, N, S)."""
         layer = self.layer
-        B = key_value_BSX.size(0)
-        query_BHNK = query_RX.reshape(B, -1, layer.num_heads, layer.d_k).transpose(1, 2)
-        key_BGSK = key_value_BSX[..., : self._keys].view(B, -1, layer.num_kv_heads, layer.d_k).transpose(1, 2)
+        query_BHNK, (key_BGSK, _) = self._split(query_RX, key_value_BSX)
         key_BHSK = key_BGSK.repeat_interleave(layer.num_heads // layer.num_kv_heads, dim=1)
         scores_BHNS: Tensor = query_BHNK @ key_BHSK.transpose(2, 3) * layer.scale
         return (scores_BHNS if mask is None else scores_BHNS + mask).softmax(-1).mean(1)
@@ -171,11 +185,9 @@ class PackedStack:
     def encode(self, x_BSD: Tensor, real_BS: Tensor) -> Tensor:
         """Return the states of sentences, of which some positions are padding."""
         B, S, D = x_BSD.shape
-        mask_B11S = _additive(real_BS[:, None, None, :], x_BSD.dtype)
         x_RD = x_BSD.view(B * S, D)
-        index_S = torch.arange(S)
         for layer in self.layers:
-            x_RD = layer(x_RD, _looking_around(layer.heads, mask_B11S, index_S))
+            x_RD = layer(x_RD, _looking_around(layer.heads, real_BS))
         return self._ended(x_RD).view(B, S, D)
 
     def step(self, x_RD: Tensor, state: State, places: slice, rows: int, record: list[Tensor] | None = None) -> Tensor:
@@ -217,7 +229,6 @@ class PackedStack:
         """
         B, S = places.stop - places.start, state.source_length
         index_T = torch.arange(x_RD.size(0) // B)
-        mask_11TT = _additive(index_T[:, None] >= index_T, x_RD.dtype)[None, None]
         read_BS = torch.arange(S) < torch.from_numpy(state.source_lengths_B[places, None])
         source_mask = _additive(read_BS, x_RD.dtype)[:, None, None]
         for index, layer in enumerate(self.layers):
@@ -227,33 +238,35 @@ class PackedStack:
                 # Where nothing was read, memory holds anything, and 0 times what is not a number is not a number.
                 source_BSX = state.source[index][places, :S].masked_fill_(~read_BS[:, :, None], 0.0)
                 look_at_source = _looking_at_source(layer.source, source_BSX, source_mask, None)
-            x_RD = layer(x_RD, _looking_at_prefix(layer.heads, past_BTNX, mask_11TT, index_T), look_at_source)
+            x_RD = layer(x_RD, _looking_at_prefix(layer.heads, past_BTNX, index_T), look_at_source)
         return self._ended(x_RD)
 
     def _ended(self, x_RD: Tensor) -> Tensor:
         return x_RD if self.final_norm is None else self.final_norm(x_RD)
 
 
-def _looking_around(heads: PackedHeads, mask_B11S: Tensor, index_S: Tensor) -> Rows:
-    B = mask_B11S.size(0)
-    mask = mask_B11S if heads.layer.is_plain else varied_mask(heads.layer, mask_B11S, index_S, index_S)
+def _looking_around(heads: PackedHeads, real_BS: Tensor) -> Rows:
+    B, S = real_BS.shape
+    real_B11S = real_BS[:, None, None, :]
 
     def look(x_RD: Tensor) -> Tensor:
-        query_RX, key_value_RX = heads.query_key_value(x_RD, index_S.repeat(B))
-        return heads.attend(query_RX, key_value_RX.reshape(B, -1, heads.width), mask)
+        query_RX, key_value_RX = heads.query_key_value(x_RD, torch.arange(S).repeat(B))
+        key_value_BSX = key_value_RX.reshape(B, S, heads.width)
+        if heads.layer.is_plain:
+            return heads.attend(query_RX, key_value_BSX, _additive(real_B11S, x_RD.dtype))
+        return heads.attend_around(query_RX, key_value_BSX, Given(real_B11S))
 
     return look
 
 
-def _looking_at_prefix(heads: PackedHeads, past_BTNX: Tensor, mask_11TT: Tensor, index_T: Tensor) -> Rows:
+def _looking_at_prefix(heads: PackedHeads, past_BTNX: Tensor, index_T: Tensor) -> Rows:
     B, T = past_BTNX.size(0), len(index_T)
-    mask = mask_11TT if heads.layer.is_plain else varied_mask(heads.layer, mask_11TT, index_T, index_T)
 
     def look(x_RD: Tensor) -> Tensor:
         query_RX, key_value_RX = heads.query_key_value(x_RD, index_T.repeat(B))
         key_value_BTX = key_value_RX.reshape(B, T, heads.width)
         past_BTNX[:, :T, 0] = key_value_BTX
-        return heads.attend(query_RX, key_value_BTX, mask)
+        return heads.attend_around(query_RX, key_value_BTX, Causal())
 
     return look
 

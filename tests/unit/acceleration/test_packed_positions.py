@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard import Transformer, TransformerConfig
 from regard.acceleration.packed_decoder import PackedBackend
@@ -81,3 +82,24 @@ def test_tables_grow_with_the_sequence() -> None:
         states = [backend.read(long)[0] for backend in (by_kernels, by_torch)]
     # Over 600 positions, some numbers are rounded to the next int8 by one and not by the other.
     assert (states[0] - states[1]).abs().mean() < 1e-3
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the number of elements of the largest tensor that is computed."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        if isinstance(output, torch.Tensor):
+            self.elements = max(self.elements, output.numel())
+        return output
+
+
+@pytest.mark.parametrize("variation", ["window", "T5"])
+def test_a_long_source_is_read_in_blocks(variation: str) -> None:
+    length = 1500
+    backend = PackedBackend(model_with(variation), "float")
+    with LargestTensor() as largest:
+        backend.new_decoder([[5] * length], beams=1).admit([0])
+    assert largest.elements < length * length

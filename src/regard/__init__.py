@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from regard.errors import ModelError as ModelError
     from regard.errors import RegardError as RegardError
     from regard.hf_pipelines import pipeline as pipeline
+    from regard.hf_pipelines import set_seed as set_seed
     from regard.inference.pipeline import Pipeline as Pipeline
     from regard.layers import MultiHeadAttention as MultiHeadAttention
     from regard.model import Transformer as Transformer
@@ -56,6 +57,7 @@ _HOME = {
     "load": "regard.pipelines",
     "padding_mask": "regard.ops",
     "pipeline": "regard.hf_pipelines",
+    "set_seed": "regard.hf_pipelines",
     "sinusoidal_positions": "regard.ops",
     "train": "regard.training",
 }

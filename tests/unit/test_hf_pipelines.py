@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import regard
-from regard import pipeline
+from regard import pipeline, set_seed
 from regard.data.tokenizer import END
 from regard.errors import InputError, ModelError
 from regard.inference.results import GeneratedText
@@ -369,8 +369,8 @@ def test_answers_are_no_longer_than_allowed_and_windows_as_large_as_said(loaded:
     narrow = ask(question="Who?", context=CONTEXT * 5, max_seq_len=24, doc_stride=8, top_k=3)
     assert all(one["answer"] == (CONTEXT * 5)[one["start"] : one["end"]] for one in narrow)
     assert ask(question="Who?", context=CONTEXT, max_seq_len=24)["answer"]
-    with pytest.raises(InputError, match=r"overlap 20 is not less than half .*doc_stride is overlap here"):
-        ask(question="Who?", context=CONTEXT, max_seq_len=24, doc_stride=20)
+    with pytest.raises(InputError, match=r"overlap 24 is not less than the window .*doc_stride is overlap here"):
+        ask(question="Who?", context=CONTEXT, max_seq_len=24, doc_stride=24)
 
 
 def test_a_model_that_writes_answers_them_too(loaded: SimpleNamespace) -> None:
@@ -530,3 +530,26 @@ def test_a_script_for_transformers_runs_with_its_import_changed(
     monkeypatch.setattr("sys.argv", [str(script), f"question-answering={directories['generative']}"])
     runpy.run_path(str(script), run_name="__main__")
     assert "answer: " in capsys.readouterr().out
+
+
+def test_summaries_are_texts_too(directories: dict[str, Path], loaded: SimpleNamespace) -> None:
+    made = pipeline("text2text-generation", model=directories["summarization"])
+    expected = [{"generated_text": one["summary_text"]} for one in loaded.summarization(SENTENCES[:2])]
+    assert made(SENTENCES[:2]) == expected
+
+
+def test_set_seed_makes_samples_the_same(loaded: SimpleNamespace) -> None:
+    def sampled(seed: int) -> Any:
+        set_seed(seed)
+        return loaded.text_generation(text_inputs="Tom", do_sample=True, max_new_tokens=8, num_return_sequences=2)
+
+    assert sampled(1) == sampled(1)
+    assert len({str(sampled(seed)) for seed in range(5)}) > 1
+
+
+def test_questions_may_be_made_beforehand(loaded: SimpleNamespace) -> None:
+    sample = loaded.question_answering.create_sample(question=QUESTION, context=CONTEXT)
+    assert loaded.question_answering(sample) == loaded.question_answering(question=QUESTION, context=CONTEXT)
+    scores = [one["score"] for one in loaded.generative(question=QUESTION, context=CONTEXT, top_k=3)]
+    assert scores == sorted(scores, reverse=True)
+    assert loaded.question_answering(sample, doc_stride=192, max_seq_len=384)

@@ -55,8 +55,8 @@ def answer(
         return
     context = None if contexts.context is None else _read_context(contexts.context)
 
-    def run(lines: list[str], first: int) -> Sequence[Result]:
-        pairs = [_pair(line, number, context, job.source) for number, line in enumerate(lines, first)]
+    def run(lines: list[str]) -> Sequence[Result]:
+        pairs = [(line, context) if context is not None else _pair(line) for line in lines]
         found: Sequence[Result] = pipeline.answer([pair[0] for pair in pairs], [pair[1] for pair in pairs], **options)
         return found
 
@@ -64,6 +64,7 @@ def answer(
         run=run,
         form=form,
         identity=lambda: {"options": options, "context": context, "model": pipeline.identity},
+        leaves_blank=True,
     ).start(question, job)
 
 
@@ -102,22 +103,19 @@ def _read_context(path: Path) -> str:
     return text
 
 
-def _pair(line: str, number: int, context: str | None, source: Path | None) -> tuple[str, str]:
-    """Return the question and the context of a line."""
-    place = f"{source or 'standard input'}, line {number}"
-    if context is not None:
-        if not line.strip():
-            raise DataError(f"{place} is blank; a question was expected")
-        return line, context
+def _pair(line: str) -> tuple[str, str]:
+    """Return the question and the context of a line of JSON."""
+    from regard.data.reading import parsed_json
+
     try:
-        content = json.loads(line)
-    except ValueError:
-        raise DataError(f"{place} is not JSON; without --context a line has question and context") from None
+        content = parsed_json(line, "the line")
+    except DataError:
+        raise DataError("it is not JSON; without --context a line has question and context") from None
     fields = []
     for field in ("question", "context"):
         value = content.get(field) if isinstance(content, dict) else None
         if not isinstance(value, str) or not value.strip():
-            raise DataError(f"{place} has no field {field!r}, or no text in it")
+            raise DataError(f"it has no field {field!r}, or no text in it")
         fields.append(value)
     return fields[0], fields[1]
 
@@ -131,10 +129,23 @@ def _answer_squad(pipeline: Any, path: Path, output: Path | None, options: dict[
     with progress(len(examples)) as moved:
         for first in range(0, len(examples), 100):
             some = examples[first : first + 100]
-            found = pipeline.answer([one.question for one in some], [one.context for one in some], **options)
+            try:
+                found = pipeline.answer([one.question for one in some], [one.context for one in some], **options)
+            except InputError:
+                _name_the_question(pipeline, some, path, options)
+                raise
             answers |= {one.id: result.text for one, result in zip(some, found, strict=True)}
             moved.by(len(some))
     if output is None:
         typer.echo(json.dumps(answers, ensure_ascii=False, indent=1))
     else:
         write_predictions(output, answers)
+
+
+def _name_the_question(pipeline: Any, examples: Sequence[Any], path: Path, options: dict[str, Any]) -> None:
+    """Raise a `DataError` that names the first question that cannot be answered."""
+    for one in examples:
+        try:
+            pipeline.answer(one.question, one.context, **options)
+        except InputError as error:
+            raise DataError(f"{path}, question {one.id!r}: {error}") from None

@@ -29,5 +29,8 @@ def classify(
     keep_memory()
     pipeline: Classifier = runtime.load(model, "classification")
     TextJob(
-        run=lambda lines, first: pipeline.classify(lines), form=form, identity=lambda: {"model": pipeline.identity}
+        run=pipeline.classify,
+        form=form,
+        identity=lambda: {"model": pipeline.identity},
+        leaves_blank=True,
     ).start(text, job)

@@ -87,11 +87,14 @@ def _evaluate_task(pipeline: Any, model: str, files: EvaluationSet, search: dict
         raise InputError(f"--source, --reference and --to are for translation; {pipeline.kind} takes --data")
     if pipeline.shape == "encoder-only" and search:
         raise InputError(f"{option_name(next(iter(search)))} is for models that write; {pipeline.kind} does not search")
-    check_has_metrics(pipeline.task)
     path = files.data or models.find(model) / TEST_SET
     if not path.exists():
         hint = "" if files.data else "; --data FILE names the examples for a model without a test set"
         raise DataError(f"{path} is missing{hint}")
+    if pipeline.shape == "decoder-only":
+        _print_perplexity(pipeline, path, search)
+        return
+    check_has_metrics(pipeline.task)
     examples = list(corpus_of(path).examples(pipeline.task.fields))
     changes = {**search, **({"to": files.to} if files.to is not None else {})}
     with progress(len(examples)) as moved:
@@ -100,6 +103,19 @@ def _evaluate_task(pipeline: Any, model: str, files: EvaluationSet, search: dict
     for score in scores:
         low, high = score.interval or (score.value, score.value)
         typer.echo(f"{score.name:12} {score.value:6.2f}  95 % interval {low:.2f} to {high:.2f}  {score.signature}")
+
+
+def _print_perplexity(pipeline: Any, path: Path, search: dict[str, Any]) -> None:
+    """Print the perplexity of JSON lines with texts, or of a text file as a whole."""
+    from regard.data import JsonLines, TextFiles
+
+    if search:
+        raise InputError(f"{option_name(next(iter(search)))} is for what a model writes; a perplexity needs no search")
+    is_text = path.name.removesuffix(".gz").endswith(".txt")
+    corpus = TextFiles(path=path, whole=True) if is_text else JsonLines(path=path)
+    texts = [example["text"] for example in corpus.examples(("text",))]
+    typer.echo(f"{pipeline.kind}, {len(texts):,} text{'s' * (len(texts) != 1)}")
+    typer.echo(f"perplexity {pipeline.perplexity(texts):.2f}")
 
 
 def _evaluate_model(pipeline: "Translator", model: str, files: EvaluationSet, search: dict[str, Any]) -> None:

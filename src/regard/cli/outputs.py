@@ -41,6 +41,22 @@ class Result(Protocol):
         """Return what may be wrong with it, a sentence each."""
 
 
+class Blank:
+    """What becomes of a blank line where there is nothing to do with it."""
+
+    text = ""
+    score = 0.0
+    alternatives: Sequence[Result] = ()
+
+    def content(self) -> dict[str, Any]:
+        """Return an empty text."""
+        return {"text": ""}
+
+    def warnings(self) -> Iterable[str]:
+        """Return nothing."""
+        return ()
+
+
 def written(source: str, result: Result, form: Format) -> str:
     """Write what became of a line, with a line feed at the end."""
     if form == Format.text:

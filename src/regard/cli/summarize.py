@@ -46,7 +46,7 @@ def summarize(
         stream_lines(text or input_of(job.source), lambda line: pipeline.stream(line, **search))
     else:
         TextJob(
-            run=lambda lines, first: pipeline.generate(lines, **search),
+            run=lambda lines: pipeline.generate(lines, **search),
             form=output.form,
             identity=lambda: {"options": search, "model": pipeline.identity},
         ).start(text, job)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -10,15 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.outputs import Format, Result, written
+from regard.cli.outputs import Blank, Format, Result, written
 from regard.errors import DataError, InputError
 from regard.inference.texts import on_one_line
 
 CHUNK = 1000  # lines that are worked on together; what a stop can cost
 _job_option = partial(typer.Option, rich_help_panel="Big jobs")
 
-Run = Callable[[list[str], int], Sequence[Result]]
-"""Returns the results of lines, one for one; the number is that of the first line, for messages."""
+Run = Callable[[list[str]], Sequence[Result]]
+"""Returns the results of lines, one for one."""
 
 
 @dataclass(frozen=True)
@@ -63,22 +63,25 @@ class TextJob:
     form: Format
     identity: Callable[[], dict[str, Any]]
     """Returns what tells this job from others, such as the model and the options: only the same job is resumed."""
+    leaves_blank: bool = False
+    """Whether blank lines stay blank without `run`."""
 
     def start(self, texts: list[str] | None, files: FileJob) -> None:
         """Work on texts of the command line, on a file, or else on lines of standard input."""
-        if files.source is None:
-            at_once = 1 if not texts and sys.stdin.isatty() else CHUNK
-            self._print(texts or input_of(None), at_once)
-        else:
+        if files.source is not None:
             self._work_on_file(files.source, files.output, files.shard or "1/1")
+        elif texts:
+            replace(self, leaves_blank=False)._print(texts, CHUNK)
+        else:
+            self._print(input_of(None), 1 if sys.stdin.isatty() else CHUNK, "standard input, line")
 
-    def _print(self, lines: Iterable[str], at_once: int, first: int = 1) -> None:
+    def _print(self, lines: Iterable[str], at_once: int, place: str | None = None, first: int = 1) -> None:
         """Work on lines; what becomes of them goes to standard output."""
         from regard.cli.progress import progress
 
         with progress(None) as moved:
             for chunk in _chunks(lines, at_once):
-                sys.stdout.buffer.write(self._written(chunk, first + moved.done).encode())
+                sys.stdout.buffer.write(self._written(chunk, first + moved.done, place).encode())
                 sys.stdout.buffer.flush()
                 moved.by(len(chunk))
 
@@ -91,25 +94,44 @@ class TextJob:
         lines, digest = count_lines(source)
         part = Shard.parse(shard).of(lines)
         if output is None:
-            self._print(islice(read_lines(source), part.start, part.stop), CHUNK, first=part.start + 1)
+            some = islice(read_lines(source), part.start, part.stop)
+            self._print(some, CHUNK, f"{source}, line", first=part.start + 1)
             return
         if output.exists() and output.samefile(source):
             raise InputError(f"{output} is the input too; the output is another file")
         job = {"input": digest, "shard": shard, "format": self.form.value, **self.identity()}
         with resumable(output, job) as file, progress(len(part), done=file.done) as moved:
             for chunk in _chunks(islice(read_lines(source), part.start + file.done, part.stop), CHUNK):
-                file.add(self._written(chunk, part.start + file.done + 1), len(chunk))
+                file.add(self._written(chunk, part.start + file.done + 1, f"{source}, line"), len(chunk))
                 moved.by(len(chunk))
             if file.done != len(part):
                 raise DataError(f"{source} has become shorter while it was read: {file.done} of {len(part)} lines")
 
-    def _written(self, chunk: list[str], first: int) -> str:
+    def _written(self, chunk: list[str], first: int, place: str | None) -> str:
         """Return the output of lines that begin with this number; what may be wrong goes to standard error."""
-        results = self.run(chunk, first)
+        worked_on = [at for at, line in enumerate(chunk) if line.strip() or not self.leaves_blank]
+        found = self._results({first + at: chunk[at] for at in worked_on}, place) if worked_on else []
+        results: list[Result] = [Blank()] * len(chunk)
+        for at, result in zip(worked_on, found, strict=True):
+            results[at] = result
         for number, result in enumerate(results, first):
             for warning in result.warnings():
                 print(f"regard: line {number}: {warning}", file=sys.stderr)
         return "".join(written(line, result, self.form) for line, result in zip(chunk, results, strict=True))
+
+    def _results(self, lines: dict[int, str], place: str | None) -> Sequence[Result]:
+        """Return the results of lines, by their numbers; one that cannot be worked on is named by its place, if any."""
+        try:
+            return self.run(list(lines.values()))
+        except (DataError, InputError):
+            if place is None:
+                raise
+            for number, line in lines.items():
+                try:
+                    self.run([line])
+                except (DataError, InputError) as error:
+                    raise DataError(f"{place} {number}: {error}") from None
+            raise
 
 
 def stream_lines(lines: Iterable[str], stream: Callable[[str], Iterable[str]]) -> None:

@@ -69,7 +69,7 @@ def translate(
         stream_lines(text or input_of(job.source), lambda line: pipeline.stream(line, to=to, **search))
     else:
         TextJob(
-            run=lambda lines, first: pipeline.translate(lines, **options),
+            run=lambda lines: pipeline.translate(lines, **options),
             form=output.form,
             identity=lambda: {"options": options, "model": pipeline.identity},
         ).start(text, job)

@@ -80,6 +80,10 @@ class ExampleEncoder(Protocol):
     def texts(self, example: Example) -> tuple[str, ...]:
         """Return the texts of an example, none of which may be empty."""
 
+    @property
+    def longest_part(self) -> int:
+        """How many tokens the parts have that examples are cut into; 0 if they are not cut."""
+
     def encode(
         self, examples: Sequence[Example], source: Tokenizer, target: Tokenizer
     ) -> Sequence[tuple[list[int], list[int]]]:
@@ -141,9 +145,9 @@ def is_empty(texts: tuple[str, ...]) -> bool:
     return not all(text.strip() for text in texts)
 
 
-def is_oversized(texts: tuple[str, ...]) -> bool:
-    """Whether one of the texts of an example is so long that its tokens alone could fill the memory."""
-    return max(map(len, texts)) > LONGEST_LINE
+def is_oversized(example: Example, encoder: ExampleEncoder) -> bool:
+    """Whether a text of an example is longer than any that is read whole; texts that are cut may be of any length."""
+    return encoder.longest_part == 0 and max(map(len, encoder.texts(example))) > LONGEST_LINE
 
 
 @dataclass(frozen=True)
@@ -159,7 +163,7 @@ def _encoded(corpus: Corpus, encoder: ExampleEncoder, source: Tokenizer, target:
 
     def encode(examples: list[Example]) -> _Chunk:
         full = [example for example in examples if not is_empty(encoder.texts(example))]
-        kept = [example for example in full if not is_oversized(encoder.texts(example))]
+        kept = [example for example in full if not is_oversized(example, encoder)]
         try:
             pairs = encoder.encode(kept, source, target)
         except (DataError, InputError) as error:

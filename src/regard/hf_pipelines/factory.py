@@ -1,10 +1,12 @@
 """`regard.pipeline`: the pipeline of a task by the name that transformers 4 has for it."""
 
 import os
+import random
 import re
 from difflib import get_close_matches
 from typing import Any
 
+import numpy as np
 import torch
 
 from regard import models
@@ -92,6 +94,13 @@ def pipeline(
     if model is None and isinstance(made, TranslationPipeline):
         _check_source(made, options.get("src_lang"))
     return made
+
+
+def set_seed(seed: int) -> None:
+    """Seed the generators of Python, NumPy and torch: what is sampled is the same each time."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
 
 
 def _pipeline_class(task: str) -> type[HuggingFacePipeline]:

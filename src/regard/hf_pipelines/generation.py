@@ -19,7 +19,7 @@ _LOOSE_SPACE = re.compile(r" (?=[.,!?]|n't\b|'(?:m|s|ve|re)\b)")
 class Text2TextGenerationPipeline(HuggingFacePipeline):
     """Texts to texts. A text gives a list of dicts, a list of texts one dict each, or a list of them each."""
 
-    kinds: ClassVar[tuple[str, ...]] = ("text2text",)
+    kinds: ClassVar[tuple[str, ...]] = ("text2text", "summarization")
     options: ClassVar[tuple[str, ...]] = (*GENERATION, "truncation")
     name: ClassVar[str] = "generated_text"
     """The key of a text in its dict."""
@@ -83,6 +83,10 @@ class TextGenerationPipeline(HuggingFacePipeline):
         "truncation": NoEffect(),
     }  # a prompt that is too long is refused
     pipeline: TextGenerator
+
+    def __call__(self, text_inputs: Any, **options: Any) -> Any:  # type: ignore[override]  # theirs has this name
+        """Go on with a text, a list of texts, or those of another iterable."""
+        return super().__call__(text_inputs, **options)
 
     def _run(self, inputs: list[Any], options: Mapping[str, Any]) -> list[list[dict[str, str]]]:
         if any(isinstance(one, Mapping | list | tuple) for one in inputs):

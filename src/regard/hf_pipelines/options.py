@@ -57,6 +57,7 @@ CALL = {
         "texts are returned; `decode` of a model from regard.load gives token numbers", (False,)
     ),
     "repetition_penalty": NoEffect("no_repeat_ngram_size is what keeps texts from repeating themselves here", (1.0,)),
+    "eos_token_id": NoEffect("a text ends with the end token of its model", ()),
     "stop_sequence": NoEffect("a text ends where the model ends it, or at max_new_tokens", ()),
     "handle_long_generation": NoEffect("a prompt is never cut", ()),
 }

@@ -39,6 +39,11 @@ class QuestionAnsweringPipeline(HuggingFacePipeline):
             given = given[0]
         return super().__call__(given, **options)
 
+    @staticmethod
+    def create_sample(question: Any, context: Any) -> Any:
+        """Return a question with its context, or several, as calls take them."""
+        return _joined(question, context)
+
     def _run(self, inputs: list[Any], options: Mapping[str, Any]) -> list[Answer | list[Answer]]:
         asked = [_question_and_context(one) for one in inputs]
         pairs = question_pairs([question for question, _ in asked], [context for _, context in asked])
@@ -73,7 +78,8 @@ class QuestionAnsweringPipeline(HuggingFacePipeline):
         answers = []
         for best, context in zip(self.pipeline.answer(questions, contexts, **changes), contexts, strict=True):
             ranked: list[GeneratedText] = [best, *best.alternatives]
-            answers.append([_written_answer(one, context, settings.length_penalty) for one in ranked])
+            some = [_written_answer(one, context, settings.length_penalty) for one in ranked]
+            answers.append(sorted(some, key=lambda answer: -answer["score"]))
         return answers
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.data import Tokenizer, padded
 from regard.data.corpora import Example
 from regard.data.tokenizer import END, PAD
-from regard.errors import DataError, ModelError
+from regard.errors import DataError, InputError, ModelError
 from regard.inference.pipeline import Pipeline
 from regard.inference.texts import checked_texts
 from regard.model import Transformer
@@ -32,6 +32,11 @@ class ClassificationTask(Task):
     shape = "encoder-only"
     fields = ("text", "label")
     metrics = ("accuracy", "macro_f1")
+
+    def check(self) -> None:
+        """Raise an `InputError` where fields do not fit together."""
+        if len(self.labels) == 1:
+            raise InputError(f"labels has {self.labels[0]!r} alone; there are at least two to choose from")
 
     def texts(self, example: Example) -> tuple[str, ...]:
         """Return the text; labels have no tokens."""
@@ -55,7 +60,13 @@ class ClassificationTask(Task):
         """Return the task with the labels of its training data."""
         if self.labels:
             return self
-        return self.model_copy(update={"labels": tuple(sorted({self.target(example) for example in examples}))})
+        labels = sorted({self.target(example) for example in examples})
+        if len(labels) < 2 or not labels[0].strip():
+            found = ", ".join(map(repr, labels)) or "none"
+            raise DataError(
+                f"the labels of the training data are {found}; two at least were expected, none of them empty"
+            )
+        return self.model_copy(update={"labels": tuple(labels)})
 
     def probabilities(self, model: Transformer, texts: Sequence[str], tokenizer: Tokenizer) -> Tensor:
         """Return the probability of each label for each text: (texts, labels)."""

@@ -45,8 +45,10 @@ class ExtractiveTask(Task):
 
     def check(self) -> None:
         """Raise an `InputError` where fields do not fit together."""
-        if self.overlap >= self.window // 2:
-            raise InputError(f"overlap {self.overlap} is not less than half of the window of {self.window} tokens")
+        if self.overlap >= self.window:
+            raise InputError(f"overlap {self.overlap} is not less than the window of {self.window} tokens")
+        if not math.isfinite(self.threshold):
+            raise InputError(f"threshold is {self.threshold}; a number was expected")
 
     @property
     def longest_part(self) -> int:
@@ -66,12 +68,17 @@ class ExtractiveTask(Task):
         pairs: list[TokenPair] = []
         for example in examples:
             span = _span(example)
-            for window in self.windows(example["context"], example["question"], source):
-                pairs.append((window.tokens, window.place(span)))
+            windows = self.windows(example["context"], example["question"], source, span)
+            pairs += [(window.tokens, window.place(span)) for window in windows]
         return pairs
 
-    def windows(self, context: str, question: str, tokenizer: Tokenizer) -> list["Window"]:
-        """Return the windows of a context under a question, without their ends."""
+    def windows(
+        self, context: str, question: str, tokenizer: Tokenizer, span: tuple[int, int] | None = None
+    ) -> list["Window"]:
+        """Return the windows of a context under a question, without their ends.
+
+        An answer, a span of characters, that none of them holds whole has a window of its own.
+        """
         before = tokenizer.encode(question)
         tokens, offsets = tokenizer.encode_with_offsets(context)
         size = self.window - len(before) - 3  # two starts and the end
@@ -82,10 +89,22 @@ class ExtractiveTask(Task):
             )
         start = tokenizer.number(START)
         before = [start, *before, start]
-        found = []
-        for first in range(0, max(1, len(tokens) - self.overlap), size - self.overlap):
-            last = first + size
-            found.append(Window([*before, *tokens[first:last]], len(before), offsets[first:last]))
+        starts = [first for first, _ in offsets[1:]] + [len(context)]  # of the token after each
+
+        def window(first: int) -> Window:
+            last = min(first + size, len(tokens))
+            end = starts[last - 1] if tokens else len(context)
+            return Window([*before, *tokens[first:last]], len(before), offsets[first:last], end)
+
+        found = [window(first) for first in range(0, max(1, len(tokens) - self.overlap), size - self.overlap)]
+        if span is not None and not any(one.holds(span) for one in found):
+            inside = [at for at, (start, end) in enumerate(offsets) if start < span[1] and end > span[0]]
+            if not inside or len(inside) > size:
+                raise InputError(
+                    f"the answer {context[span[0] : span[1]][:40]!r} has {len(inside)} tokens, "
+                    f"and a window has place for 1 to {size}"
+                )
+            found.append(window(max(0, inside[0] - (size - len(inside)) // 2)))
         return found
 
     def model_fields_for(self) -> dict[str, Any]:
@@ -122,7 +141,7 @@ class ExtractiveTask(Task):
                 context = questions[number][0]
                 candidates[number] += window.best(logits_S2, context, self.longest_answer, count)
         return [
-            _ranked(some, null + self.threshold, total, count)
+            _ranked(some, null, self.threshold, total, count)
             for some, null, total in zip(candidates, nulls, totals_Q2.sum(1).tolist(), strict=True)
         ]
 
@@ -177,13 +196,19 @@ class Window:
     """The place of the first token of the context."""
     offsets: list[tuple[int, int]]
     """Where each token of the context is, in characters of the whole context."""
+    end: int
+    """Where the token after the last one begins. A token may end before: accents that it has taken in are no part."""
+
+    def holds(self, span: tuple[int, int]) -> bool:
+        """Whether a span of characters is in here whole."""
+        return any(self.place(span))
 
     def place(self, span: tuple[int, int] | None) -> list[int]:
         """Return the first and the last token of a span of characters; the first token of all if it is not in here."""
-        if span is None:
+        if span is None or not self.offsets:
             return [0, 0]
         inside = [at for at, (start, end) in enumerate(self.offsets) if start < span[1] and end > span[0]]
-        whole = inside and self.offsets[inside[0]][0] <= span[0] and self.offsets[inside[-1]][1] >= span[1]
+        whole = inside and self.offsets[0][0] <= span[0] and span[1] <= self.end
         return [self.first + inside[0], self.first + inside[-1]] if whole else [0, 0]
 
     def total(self, logits_S2: Tensor) -> Tensor:
@@ -197,16 +222,25 @@ class Window:
         start_T, end_T = logits_S2[self.first : self.first + T].unbind(1)
         scores_TT = start_T[:, None] + end_T
         allowed = torch.ones(T, T, dtype=torch.bool).triu() & ~torch.ones(T, T, dtype=torch.bool).triu(longest)
+        # A span of nothing but spaces and signs is no answer: it has no word up to its end that was not before it.
+        words_T = torch.tensor([bool(context[start:end].strip(_AFTER_WORDS)) for start, end in self.offsets])
+        until_T = words_T.cumsum(0)
+        allowed &= until_T > (until_T - words_T.long())[:, None]
         best = scores_TT.masked_fill(~allowed, -torch.inf).flatten().topk(min(count, T))
-        spans = []
-        for logit, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
-            start, end = self.offsets[place // T][0], self.offsets[place % T][1]
-            text = context[start:end]
-            start += len(text) - len(text.lstrip())
-            end -= len(text) - len(text.rstrip(_AFTER_WORDS))
-            if start < end:
-                spans.append(Span(context[start:end], start, end, logit))
-        return spans
+        return [
+            Span(context[start:end], start, end, logit)
+            for logit, place in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+            if logit > -math.inf
+            for start, end in [self._trimmed(context, place // T, place % T)]
+        ]
+
+    def _trimmed(self, context: str, first: int, last: int) -> tuple[int, int]:
+        """Return the characters of tokens, without the space before them, and without signs in a token with a word."""
+        start, end = self.offsets[first][0], self.offsets[last][1]
+        start += len(context[start:end]) - len(context[start:end].lstrip())
+        if context[slice(*self.offsets[last])].strip(_AFTER_WORDS):
+            end = start + len(context[start:end].rstrip(_AFTER_WORDS))
+        return start, start + len(context[start:end].rstrip())
 
 
 class AnswerExtractor(Pipeline):
@@ -247,7 +281,9 @@ class AnswerExtractor(Pipeline):
         A context of any length is read in windows. `threshold` is how much better than no answer, in logits, an answer
         must be, where it is not the task's own; an answer that is not has an empty text.
         """
-        task = self.task if threshold is None else self.task.model_copy(update={"threshold": threshold})
+        task = self.task if threshold is None else type(self.task)(**{**self.task.model_dump(), "threshold": threshold})
+        if not isinstance(n_best, int) or n_best < 1:
+            raise InputError(f"n_best is {n_best!r}; a whole number of at least 1 was expected")
         pairs = [(context, question) for question, context in question_pairs(questions, contexts)]
         found = [
             replace(spans[0], alternatives=tuple(spans[1:n_best]))
@@ -260,12 +296,16 @@ class AnswerExtractor(Pipeline):
         return self.task.predictions(self.model.eval(), examples, self.source)
 
 
-def _ranked(spans: list[Span], null: float, total: float, count: int) -> list[Span]:
-    """Return distinct spans and the null span, best first, with their probabilities."""
+def _ranked(spans: list[Span], null: float, threshold: float, total: float, count: int) -> list[Span]:
+    """Return distinct spans and the null span, best first, with their probabilities.
+
+    A span comes before the null span only if it is better by the threshold.
+    """
     distinct: dict[tuple[int, int], Span] = {}
     for span in sorted(spans, key=lambda span: -span.logit):
         distinct.setdefault((span.start, span.end), span)
-    ranked = sorted([Span("", 0, 0, null), *distinct.values()], key=lambda span: -span.logit)
+    both = [Span("", 0, 0, null), *distinct.values()]
+    ranked = sorted(both, key=lambda span: -(span.logit + threshold if span.is_null else span.logit))
     return [replace(span, score=math.exp(min(0.0, span.logit - total))) for span in ranked[: count + 1]]
 
 

@@ -1,21 +1,25 @@
 """Language modeling: what comes next in a text, by a decoder."""
 
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal, overload
 
+import torch
 from pydantic import Field
 
-from regard.data import Tokenizer
+from regard.data import Tokenizer, padded
 from regard.data.corpora import Example
-from regard.data.tokenizer import END
+from regard.data.tokenizer import END, START
 from regard.decoding import Request, SearchSettings
+from regard.errors import InputError
 from regard.inference.decode import decode_requests
 from regard.inference.pipeline import Pipeline
 from regard.inference.results import GeneratedText
 from regard.inference.texts import checked_texts
 from regard.tasks.task import Task, TokenPair
 
+_BATCH = 32  # blocks that are read together
 _NEW_TOKENS = 100  # written after a prompt, unless max_length says otherwise
 
 
@@ -93,6 +97,26 @@ class TextGenerator(Pipeline):
             made.update(zip(some, map(self._generated, found), strict=True))
         results = [made[prompt] for prompt in prompts]
         return results[0] if isinstance(texts, str) else results
+
+    @torch.no_grad()
+    def perplexity(self, texts: str | Sequence[str]) -> float:
+        """Return the perplexity of texts: exp of the mean negative log-likelihood of their tokens, ends among them.
+
+        A text is read in the blocks that the model was trained on.
+        """
+        examples = [{"text": text} for text in checked_texts(texts, "texts") if text.strip()]
+        blocks = [block for _, block in self.task.encode(examples, self.source, self.target)]
+        if not blocks:
+            raise InputError("the texts are empty; there is nothing to compute a perplexity of")
+        model, pad, total = self.model.eval(), self.model.config.pad_id, 0.0
+        blocks.sort(key=len)
+        for first in range(0, len(blocks), _BATCH):
+            some = blocks[first : first + _BATCH]
+            given_BT = padded([[self.target.number(START), *block[:-1]] for block in some], pad).to(model.device)
+            labels_BT = padded(some, pad).to(model.device)
+            real_BT = padded([[1] * len(block) for block in some], 0).to(model.device).bool()
+            total += float(model.output.loss(model.decode(given_BT)[real_BT], labels_BT[real_BT]))
+        return math.exp(total / sum(map(len, blocks)))
 
     def stream(self, text: str, **changes: Any) -> Iterator[str]:
         """Return a text and what comes next piece by piece, each as soon as nothing can change it any more."""

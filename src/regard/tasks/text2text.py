@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal, overload
 
 from regard.data.corpora import Example
+from regard.errors import InputError, shown
 from regard.inference.pipeline import Pipeline
 from regard.inference.results import GeneratedText
 from regard.tasks.task import Task
@@ -39,13 +40,23 @@ class TextToText(Pipeline):
         An example has the fields of the task but the one that is written, such as `{"source": "a text"}`.
         """
         several = [examples] if isinstance(examples, Mapping) else list(examples)
-        texts = self.generate([self.task.source(example) for example in several], **changes)
+        texts = self.generate([self._source(example) for example in several], **changes)
         answers = [self._answer(text) for text in texts]
         return answers[0] if isinstance(examples, Mapping) else answers
 
     def predictions(self, examples: Sequence[Example], **changes: Any) -> list[str]:
         """Return the answers to examples, as metrics compare them."""
         return [one.text for one in self.write(examples, **changes)]
+
+    def _source(self, example: Example) -> str:
+        task = self.task
+        if not isinstance(example, Mapping):
+            raise InputError(f"an example is {shown(example)}; a dict with the fields of {task.kind} was expected")
+        try:
+            return task.source(example)
+        except KeyError as error:
+            fields = ", ".join(task.fields[:-1])
+            raise InputError(f"an example has no field {error}; {task.kind} reads {fields}") from None
 
     def _answer(self, generated: GeneratedText) -> GeneratedText:
         others = tuple(self._answer(one) for one in generated.alternatives)

@@ -110,9 +110,8 @@ def _trained(run: Run, sides: tuple[int, ...], tell: Tell) -> Tokenizer:
         for corpus in run.data.train:
             task = run.task_of(corpus)
             for example in corpus.read_examples(task.fields):  # noisy forms have nothing to learn words from
-                texts = task.texts(example)
-                if not is_oversized(texts):
-                    yield from (text for side, text in enumerate(texts) if side in sides)
+                if not is_oversized(example, task):
+                    yield from (text for side, text in enumerate(task.texts(example)) if side in sides)
 
     settings = run.tokenizer
     tokenizer = Tokenizer.train(texts(), vocab_size=settings.vocab_size, kind=settings.kind, tags=run.tags)

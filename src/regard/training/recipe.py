@@ -333,6 +333,16 @@ class Run(Config):
             raise InputError(f"model: {error}") from None
         if config.kind != self.shape:
             raise InputError(f"model describes a model that is {config.kind}; {self.task[0].kind} needs {self.shape}")
+        return self._with_room_for_parts(config)
+
+    def _with_room_for_parts(self, config: TransformerConfig) -> TransformerConfig:
+        """Return a config that has a position for every token of the windows and blocks that tasks cut texts into."""
+        for task in self.task:
+            if config.longest is not None and task.longest_part > config.longest:
+                raise InputError(
+                    f"{task.kind} reads up to {task.longest_part} tokens at once; "
+                    f"model.max_positions is {config.longest}"
+                )
         return config
 
     def _model_to_go_on_from(self, path: Path) -> TransformerConfig:
@@ -343,7 +353,7 @@ class Run(Config):
             raise InputError(f"model: {error}") from None
         if config.kind != self.shape:
             raise InputError(f"{path} is {config.kind}; {self.task[0].kind} needs a model that is {self.shape}")
-        return config
+        return self._with_room_for_parts(config)
 
     @property
     def tags(self) -> list[str]:

@@ -106,5 +106,8 @@ class Validator:
 
 def _kept(task: Task, corpus: Corpus) -> list[Example]:
     """Return the examples of a corpus that are encoded."""
-    examples = ((example, task.texts(example)) for example in corpus.examples(task.fields))
-    return [example for example, texts in examples if not is_empty(texts) and not is_oversized(texts)]
+    return [
+        example
+        for example in corpus.examples(task.fields)
+        if not is_empty(task.texts(example)) and not is_oversized(example, task)
+    ]

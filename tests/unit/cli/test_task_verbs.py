@@ -45,7 +45,9 @@ def test_a_question_without_a_context_is_refused(models: Path, tmp_path: Path) -
     ask = ("answer", "--model", models / "question-answering")
     assert refusal(*ask, "Where?") == "a question needs a text to find the answer in: --context FILE"
     says = refusal(*ask, stdin='{"question": "Where?"}\n')
-    assert says == "standard input, line 1 has no field 'context', or no text in it"
+    assert says == "standard input, line 1: it has no field 'context', or no text in it"
+    says = refusal(*ask, stdin="[" * 100_000 + "\n")
+    assert says == "standard input, line 1: it is not JSON; without --context a line has question and context"
     (tmp_path / "empty.txt").write_text("\n")
     says = refusal(*ask, "--context", tmp_path / "empty.txt", "Where?")
     assert says.endswith("empty.txt is empty; there is no text to find answers in")
@@ -86,9 +88,26 @@ def test_a_model_of_another_task_is_refused_with_the_command_that_it_is_for(
     assert f"is for {kind} ({of}), not " in says
 
 
-def test_a_language_model_has_no_answers_to_evaluate(models: Path, tmp_path: Path) -> None:
-    says = refusal("evaluate", "--model", models / "language-modeling", "--data", tmp_path / "a.txt")
-    assert says.startswith("language-modeling has no answers to score; ")
+def test_a_language_model_is_scored_by_its_perplexity(models: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Tom sees\nMary.\n")
+    (tmp_path / "a.jsonl").write_text('{"text": "Tom sees\\nMary."}\n')
+    verb = ("evaluate", "--model", models / "language-modeling", "--data")
+    lines = [CliRunner().invoke(app, [*map(str, verb), str(tmp_path / f"a.{end}")]).stdout for end in ("txt", "jsonl")]
+    assert lines[0] == lines[1]
+    assert lines[0].startswith("language-modeling, 1 text\nperplexity ")
+    assert "a perplexity needs no search" in refusal(*verb, tmp_path / "a.txt", "--beam", "2")
+
+
+def test_blank_lines_stay_blank(models: Path, tmp_path: Path) -> None:
+    (tmp_path / "story.txt").write_text(STORY)
+    (tmp_path / "lines.txt").write_text("Where?\n\nWho?\n")
+    answering = ("answer", "--model", models / "question-answering", "--context", tmp_path / "story.txt")
+    writing = ("generate", "--model", models / "language-modeling", "--max-length", "3")
+    for verb in (answering, writing):
+        result = CliRunner().invoke(app, [*map(str, verb), "--input", str(tmp_path / "lines.txt")])
+        assert result.exception is None
+        assert [bool(line) for line in result.stdout.split("\n")][1] is False
+        assert result.stdout.count("\n") == 3
 
 
 def test_data_that_is_missing_is_named(models: Path, tmp_path: Path) -> None:

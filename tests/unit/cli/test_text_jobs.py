@@ -11,11 +11,11 @@ import pytest
 from regard.cli import text_jobs
 from regard.cli.outputs import Format, written
 from regard.cli.text_jobs import FileJob, TextJob, stream_lines
-from regard.errors import InputError
+from regard.errors import DataError, InputError
 from regard.inference.results import GeneratedText
 
 
-def backwards(lines: list[str], first: int) -> list[GeneratedText]:
+def backwards(lines: list[str]) -> list[GeneratedText]:
     """A task that needs no model: each line is written backwards, and cut where it has a z."""
     return [GeneratedText(line[::-1], -1.0, list(line[::-1]), cut="z" in line) for line in lines]
 
@@ -53,13 +53,13 @@ def test_the_lines_of_a_file_are_numbered_and_warned_of(
 
 def test_a_file_that_was_begun_is_finished_by_the_same_job_only(lines: Path) -> None:
     output = lines.with_name("out.txt")
-    started: list[int] = []
+    started: list[str] = []
 
-    def stopping(chunk: list[str], first: int) -> list[GeneratedText]:
-        started.append(first)
+    def stopping(chunk: list[str]) -> list[GeneratedText]:
+        started.append(chunk[0])
         if len(started) == 2:
             raise OSError("the power is gone")
-        return backwards(chunk, first)
+        return backwards(chunk)
 
     interrupted = TextJob(stopping, Format.text, lambda: {"model": 1})
     with pytest.raises(OSError, match="the power is gone"):
@@ -68,12 +68,12 @@ def test_a_file_that_was_begun_is_finished_by_the_same_job_only(lines: Path) -> 
     with pytest.raises(InputError, match="is of another job"):
         job(model=2).start(None, FileJob(lines, output))
     interrupted.start(None, FileJob(lines, output))
-    assert started == [1, 3, 3, 5]
+    assert started == ["one", "", "", "five"]
     assert output.read_text() == "eno\nowt\n\nooz\nevif\n"
 
 
 def test_formats() -> None:
-    (one,) = backwards(["to\tz"], 1)
+    (one,) = backwards(["to\tz"])
     assert written("to\tz", one, Format.text) == "z\tot\n"
     assert written("x", GeneratedText("a\nb", 0.0, []), Format.text) == "a b\n"
     assert written("to\tz", one, Format.tsv) == "to z\tz ot\t-1.0000\n"
@@ -89,3 +89,42 @@ def test_formats() -> None:
 def test_a_stream_is_printed_line_by_line(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     stream_lines(["a b", ""], str.split)
     assert capsysbinary.readouterr().out == b"ab\n\n"
+
+
+def refusing(lines: list[str]) -> list[GeneratedText]:
+    if any(len(line) > 4 for line in lines):
+        raise InputError("a text is too long")
+    return backwards(lines)
+
+
+def test_a_line_that_cannot_be_worked_on_is_named(lines: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    lines.write_text("one\ntwo\nfour\nfive!\nsix\n")
+    refused = TextJob(refusing, Format.text, dict)
+    with pytest.raises(DataError, match=rf"{lines.name}, line 4: a text is too long"):
+        refused.start(None, FileJob(lines))
+    assert capsysbinary.readouterr().out == b"eno\nowt\n"  # what was done before it is there
+    with pytest.raises(DataError, match=rf"{lines.name}, line 4: a text is too long"):
+        refused.start(None, FileJob(lines, shard="2/2"))
+    with pytest.raises(InputError, match="^a text is too long"):
+        refused.start(["one", "fives"], FileJob())
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"), [("text", "eno\n\n\n"), ("tsv", "one\teno\t-1.0000\n\t\t0.0000\n \t\t0.0000\n")]
+)
+def test_blank_lines_stay_blank_where_nothing_is_to_be_done_with_them(
+    lines: Path, capsysbinary: pytest.CaptureFixture[bytes], form: str, expected: str
+) -> None:
+    lines.write_text("one\n\n \n")
+    seen: list[str] = []
+
+    def watching(some: list[str]) -> list[GeneratedText]:
+        seen.extend(some)
+        return backwards(some)
+
+    blank = TextJob(watching, Format(form), dict, leaves_blank=True)
+    blank.start(None, FileJob(lines))
+    assert capsysbinary.readouterr().out.decode() == expected
+    assert seen == ["one"]
+    blank.start([""], FileJob())  # an argument is meant as it is
+    assert seen == ["one", ""]

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from regard.data import Corpus, JsonLines, ParallelFiles, TabSeparated, Tokenizer, encode_corpus, token_store
+from regard.data import Corpus, JsonLines, ParallelFiles, TabSeparated, TextFiles, Tokenizer, encode_corpus, token_store
 from regard.errors import DataError
 from regard.tasks.classification import ClassificationTask
+from regard.tasks.language_modeling import LanguageModelingTask
 from regard.tasks.text2text import TextToTextTask
 
 
@@ -57,8 +58,8 @@ def test_the_same_content_is_encoded_once(corpus: TabSeparated, tokenizer: Token
 def test_an_example_that_cannot_be_encoded_is_told_by_its_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("a text\tgood\nanother\tbad\n")
-    task = ClassificationTask(labels=("good",))
-    with pytest.raises(DataError, match=r"a\.tsv: label 'bad' is not one of the task's: good"):
+    task = ClassificationTask(labels=("fine", "good"))
+    with pytest.raises(DataError, match=r"a\.tsv: label 'bad' is not one of the task's: fine, good"):
         encode_corpus(TabSeparated(path=path), task, tokenizer, tokenizer, tmp_path / "cache")
 
 
@@ -123,3 +124,18 @@ def test_options_that_are_not_set_do_not_change_what_a_corpus_is_found_by(tokeni
     assert found(JsonLines(path=path, source_field="a", target_field="b")) == expected(fields)
     assert found(JsonLines(path=path)) != found(JsonLines(path=path, fields={"source": "a"}))
     assert found(ParallelFiles(source=path, target=path)) == expected({"kind": "parallel"}, files=2)
+
+
+def test_a_text_that_is_cut_into_blocks_may_be_of_any_length(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_store, "LONGEST_LINE", 100)
+    text = "the cat " * 50
+    (tmp_path / "book.txt").write_text(text)
+    (tmp_path / "pairs.tsv").write_text(f"{text}\ta\nthe cat\ta\n")
+    book = TextFiles(path=tmp_path / "book.txt", whole=True)
+    encoded = encode_corpus(book, LanguageModelingTask(block=16), tokenizer, tokenizer, tmp_path / "cache")
+    assert sum(encoded.target.lengths) == len(tokenizer.encode(text)) + 1
+    assert encoded.oversized == 0
+    pairs = TabSeparated(path=tmp_path / "pairs.tsv")
+    assert encode_corpus(pairs, TextToTextTask(), tokenizer, tokenizer, tmp_path / "cache").oversized == 1

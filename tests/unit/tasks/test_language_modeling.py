@@ -1,5 +1,7 @@
 """A language model goes on with texts."""
 
+import math
+
 import pytest
 import torch
 
@@ -36,3 +38,20 @@ def test_a_table_of_positions_has_an_end() -> None:
     assert len(model.generate("Tom", beam=1).tokens) <= 15
     with pytest.raises(InputError, match="a limit of 15 tokens leaves no room for a prefix of"):
         model.generate(" ".join(SENTENCES[:3]))
+
+
+def test_perplexity_is_that_of_the_tokens_of_blocks() -> None:
+    model = generator()
+    texts = [SENTENCES[7], " ".join(SENTENCES * 30), "Tom"]
+    tokens, total = 0, 0.0
+    for text in texts:
+        whole = [*model.target.encode(text), model.target.number("</s>")]
+        for first in range(0, len(whole), model.task.block):
+            block = torch.tensor([whole[first : first + model.task.block]])
+            given = torch.cat([torch.tensor([[model.target.number("<s>")]]), block[:, :-1]], dim=1)
+            total -= float(model.model(target=given).log_softmax(-1).gather(2, block[:, :, None]).sum())
+            tokens += block.numel()
+    assert model.perplexity(texts) == pytest.approx(math.exp(total / tokens), rel=1e-4)
+    assert model.perplexity([*texts, "", " "]) == model.perplexity(texts)
+    with pytest.raises(InputError, match="the texts are empty"):
+        model.perplexity(" ")

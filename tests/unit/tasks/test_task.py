@@ -6,15 +6,17 @@ import pytest
 
 from regard.data import Tokenizer
 from regard.data.squad import Answer
-from regard.errors import ConfigError, DataError, ModelError
+from regard.errors import ConfigError, DataError, InputError, ModelError
 from regard.tasks.classification import ClassificationTask
 from regard.tasks.directory import TASKS_FILE, read_tasks, write_tasks
 from regard.tasks.language_modeling import LanguageModelingTask
 from regard.tasks.question_answering import QuestionAnsweringTask
 from regard.tasks.summarization import SummarizationTask
 from regard.tasks.task import Task
+from regard.tasks.text2text import TextToText
 from regard.tasks.translation import TranslationTask
 from regard.training import Run
+from tests.unit.models import small_model
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +142,34 @@ def test_with_several_tasks_each_has_a_tag_and_translation_those_of_its_language
     )
     assert run.tags == ["<2de>", "<summarization>"]
     assert [run.tag_of(corpus) for corpus in run.data.train] == ["<2de>", "<summarization>"]
+
+
+def test_labels_are_two_at_least_and_not_empty() -> None:
+    with pytest.raises(ConfigError, match="labels has 'good' alone"):
+        ClassificationTask(labels=("good",))
+    task = ClassificationTask()
+    for labels, says in ((["a", "a"], "are 'a'; two at least"), (["", "a"], "are '', 'a'; two at least")):
+        with pytest.raises(DataError, match=says):
+            task.learned_from([{"text": "x", "label": label} for label in labels])
+
+
+@pytest.mark.parametrize(
+    "task", ['{ kind = "extractive-question-answering", window = 100 }', '{ kind = "language-modeling", block = 99 }']
+)
+def test_windows_and_blocks_fit_into_the_positions_of_a_model(task: str) -> None:
+    file = (
+        f'task = {task}\ndata.train = [{{ kind = "text", path = "x" }}]\ntraining.steps = 1\n[model]\npreset = "tiny"\n'
+    )
+    with pytest.raises(ConfigError, match=r"reads up to 100 tokens at once; model\.max_positions is 64"):
+        Run.from_toml(f'{file}positions = "learned"\nmax_positions = 64')
+    Run.from_toml(f'{file}positions = "learned"\nmax_positions = 100')
+    Run.from_toml(f'{file}positions = "rope"')
+
+
+def test_an_example_without_a_field_is_refused_by_name() -> None:
+    model, tokenizer = small_model()
+    pipeline = TextToText(model, tokenizer, tokenizer, precision="float")
+    with pytest.raises(InputError, match="an example has no field 'source'; text2text reads source"):
+        pipeline.write({"text": "x"})
+    with pytest.raises(InputError, match="an example is 'x'; a dict with the fields of text2text was expected"):
+        pipeline.write(["x"])  # type: ignore[list-item]

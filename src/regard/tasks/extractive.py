@@ -227,12 +227,12 @@ class Window:
         until_T = words_T.cumsum(0)
         allowed &= until_T > (until_T - words_T.long())[:, None]
         best = scores_TT.masked_fill(~allowed, -torch.inf).flatten().topk(min(count, T))
-        return [
-            Span(context[start:end], start, end, logit)
-            for logit, place in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-            if logit > -math.inf
-            for start, end in [self._trimmed(context, place // T, place % T)]
-        ]
+        spans = []
+        for logit, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+            if logit > -math.inf:
+                start, end = self._trimmed(context, place // T, place % T)
+                spans.append(Span(context[start:end], start, end, logit))
+        return spans
 
     def _trimmed(self, context: str, first: int, last: int) -> tuple[int, int]:
         """Return the characters of tokens, without the space before them, and without signs in a token with a word."""

@@ -159,7 +159,7 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
         "Expressions of 32 to 512 tokens after the published grammar, 20,000 to learn from and 1,000 to test. An",
         "encoder of 2 layers, d_model 64, d_ff 128, 2 heads, batches of 32, AdamW at 0.001; each kind in a process of",
         f"its own. Guessing the most frequent digit is right in {100 * most_frequent(examples(1_000, 2)):.1f} %.",
-        "Memory is that of the process, with torch (about 250 MB).",
+        "Memory is that of the process, with torch (about 250 MB). Each had a few minutes; other work ran beside them.",
         "",
         *table(["attention", "accuracy, %", "steps", "ms a step", "peak MB", "published, %"], rows),
         "",

@@ -1,4 +1,4 @@
-"""`make bench-long`: writes benchmarks/results/long-DATE.md. With `--short` in a few minutes, at fewer lengths."""
+"""`make bench-long`: writes benchmarks/results/long-DATE.md. With `--short` long-short-DATE.md, at fewer lengths."""
 
 import datetime
 import json
@@ -43,7 +43,7 @@ def main() -> None:
     today = datetime.date.today().isoformat()
     command = "python -m benchmarks.long --short" if short else "make bench-long"
     text = page(points, headline, command, today, f"{machine()}; {THREADS} threads")
-    path = Path(__file__).parent.parent / "results" / f"long-{today}.md"
+    path = Path(__file__).parent.parent / "results" / f"{'long-short' if short else 'long'}-{today}.md"
     path.write_text(text)
     print(text)
 

@@ -17,7 +17,10 @@ SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 
 
 def started(*arguments: str | Path, stderr: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "regard", *map(str, arguments)]
+    # Python leaves a signal alone that it finds ignored, as SIGINT is in what a shell runs in the background.
+    heard = "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    main = f"{heard}; runpy.run_module('regard', run_name='__main__')"
+    command = [sys.executable, "-c", main, *map(str, arguments)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr)
 
 

@@ -158,7 +158,9 @@ def test_what_other_programs_are_told_is_there(command: Command) -> None:
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
         assert words[1] in targets
     elif words[0] == "python":
-        assert command.needs_data or (ROOT / words[1]).is_file()
+        module = ROOT / words[2].replace(".", "/") if words[1] == "-m" else None
+        script = ROOT / words[1] if module is None else module.with_suffix(".py")
+        assert command.needs_data or script.is_file() or (module is not None and (module / "__main__.py").is_file())
     elif words[0] == "pip":
         assert re.search(r"(regard|\.)(\[.*\])?$", words[-1]), "only regard is installed"
         declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -8,7 +8,7 @@ from unittest.mock import patch
 from torch import nn
 
 from regard.acceleration import fused_loss, packed_embedding, packed_linear, sgemm
-from regard.acceleration.attention import ShortSequenceAttention
+from regard.acceleration.attention import KernelAttention
 from regard.acceleration.kernel_layers import NativeStack
 from regard.acceleration.linear import Int8Linear, SgemmLinear
 from regard.acceleration.output_projection import (
@@ -49,7 +49,7 @@ def patched(place: Any, name: str, value: Any) -> Switch:
 
 
 TRAINING: dict[str, Switch] = {
-    "short-sequence attention (and batches without padding)": replaced({ShortSequenceAttention: MultiHeadAttention}),
+    "short-sequence attention (and batches without padding)": replaced({KernelAttention: MultiHeadAttention}),
     "add and norm": replaced({FusedResidual: Residual}),
     "sgemm": patched(sgemm, "_is_faster", lambda: False),
     "negative log-likelihood": patched(fused_loss, "can_compute", lambda *_: False),

@@ -16,8 +16,8 @@ from benchmarks.long.report import Points, page
 THREADS = 2
 LENGTHS = [512 * 2**n for n in range(8)]
 SHORT = [512, 4096, 16384, 65536]
-HEADLINE = ["exact", "window", "peer:local-attention"]
-BIASES = ["exact", "exact with a learned bias", "T5 bias", "Shaw"]
+HEADLINE = ["exact", "window", "window, without kernels", "peer:local-attention"]
+BIASES = ["exact", "exact with a learned bias", "T5 bias", "T5 bias, without kernels", "Shaw"]
 MOST_SECONDS, MOST_BYTES = 60.0, 6e9
 
 

@@ -6,13 +6,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import regard
 from benchmarks.long.settings import FEATURES, GLOBAL, HEADS, LANDMARKS, WIDTH, WINDOW, K
-from regard.layers import KeyValue
+from regard.layers import KeyValue, MultiHeadAttention
+from regard.layers.attention import AttentionParts
 from regard.layers.kinds import AttentionKind, LinearAttention, LinformerAttention, NystromAttention, PerformerAttention
 from regard.layers.kinds.linear import Gating
 from regard.layers.patterns import BigBird, BlockSparse, Longformer, Pattern, SlidingWindow
 from regard.layers.positions import RelativePositions, ShawPositions, T5Bias
-from regard.layers.softmax_attention import Placement, SoftmaxAttention
+from regard.layers.softmax_attention import Placement
 from regard.ops import Causal
 
 Operator = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -30,15 +32,22 @@ def exact_with_bias(length: int) -> Operator:
 
 
 def softmax(
-    pattern: Pattern | None = None, positions: RelativePositions | None = None, *, causal: bool = False
+    pattern: Pattern | None = None,
+    positions: RelativePositions | None = None,
+    *,
+    causal: bool = False,
+    accelerated: bool = True,
 ) -> Operator:
-    """Return softmax attention with a pattern or relative positions."""
-    varied = SoftmaxAttention(K**-0.5, positions, pattern)
+    """Return what a layer with a pattern or relative positions computes between its projections."""
+    layer = MultiHeadAttention(HEADS * K, HEADS, parts=AttentionParts(positions, pattern))
+    if accelerated:
+        regard.accelerate(layer)
 
     def operator(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         index = torch.arange(query.size(2))
         at = Placement(index, index, index, index)
-        return varied(query, KeyValue(key, value), Causal() if causal else None, None, at)
+        heads: Tensor = layer.heads(query, KeyValue(key, value), Causal() if causal else None, None, at=at)[0]
+        return heads
 
     return operator
 
@@ -68,6 +77,7 @@ def linear(gating: Gating) -> LinearAttention:
 OURS: dict[str, Callable[[int], Operator]] = {
     "exact": exact,
     "window": lambda length: softmax(SlidingWindow(WINDOW)),
+    "window, without kernels": lambda length: softmax(SlidingWindow(WINDOW), accelerated=False),
     "window, causal, 4 sinks": lambda length: softmax(SlidingWindow(WINDOW, sinks=4), causal=True),
     "Longformer": lambda length: softmax(Longformer(WINDOW, global_tokens=GLOBAL)),
     "BigBird": lambda length: softmax(BigBird()),
@@ -83,5 +93,6 @@ OURS: dict[str, Callable[[int], Operator]] = {
     "Nyströmformer": lambda length: of_kind(NystromAttention(HEADS, K, landmarks=LANDMARKS)),
     "exact with a learned bias": exact_with_bias,
     "T5 bias": lambda length: softmax(positions=T5Bias(HEADS, bidirectional=True)),
+    "T5 bias, without kernels": lambda length: softmax(positions=T5Bias(HEADS, bidirectional=True), accelerated=False),
     "Shaw": lambda length: softmax(positions=ShawPositions(K, K)),
 }

@@ -20,7 +20,8 @@ def page(points: Points, headline: Points, command: str, date: str, machine: str
         f"says so. A window of {WINDOW} keys to each side; Longformer with {GLOBAL} global tokens; BigBird with blocks",
         "of 64, one to each side, one global and 3 random ones; blocks: a band of 2 blocks of 128 to each side; the",
         f"Performer with {FEATURES} features, the Linformer with {WIDTH} mixtures, the Nyströmformer with {LANDMARKS}",
-        "landmarks.",
+        "landmarks. The window and T5's bias are computed by a kernel, as `regard.accelerate` has it, and also by the",
+        "plain layers.",
         "`exact` is `F.scaled_dot_product_attention`. Packages from PyPI, in italics, at the same settings, without",
         "projections. Each point is a process of its own; memory is the most that the process held, with torch (about",
         "250 MB). All are told to keep freed memory, as `regard train` does. The exponent is fitted from 4,096 on. An",
@@ -82,9 +83,12 @@ def _headline(headline: Points) -> list[str]:
     for text, one, other, length in (
         ("exact over the window, at 16,384", "exact", "window", 16384),
         ("*local-attention* over the window, at 16,384", "peer:local-attention", "window", 16384),
+        ("*local-attention* over the window without kernels", "peer:local-attention", "window, without kernels", 16384),
         ("T5 bias over exact with a learned bias, at 2,048", "T5 bias", "exact with a learned bias", 2048),
         ("Shaw over exact with a learned bias, at 2,048", "Shaw", "exact with a learned bias", 2048),
+        ("*local-attention* over the window without kernels", "peer:local-attention", "window, without kernels", 16384),
         ("T5 bias over exact without bias, at 2,048", "T5 bias", "exact", 2048),
+        ("T5 bias without kernels over exact without bias", "T5 bias, without kernels", "exact", 2048),
         ("Shaw over exact without bias, at 2,048", "Shaw", "exact", 2048),
     ):
         pairs = zip(headline[one, length], headline[other, length], strict=True)

@@ -5,8 +5,8 @@ from typing import Literal
 
 from torch import nn
 
-from regard.acceleration.attention import ShortSequenceAttention
-from regard.acceleration.known import REFERENCES, is_sharded, reference_type, unknown_module
+from regard.acceleration.attention import KernelAttention
+from regard.acceleration.known import KERNEL_PARTS, REFERENCES, is_sharded, reference_type, unknown_module
 from regard.acceleration.linear import Int8Linear, SgemmLinear
 from regard.acceleration.output_projection import (
     FusedFactorizedOutputProjection,
@@ -67,9 +67,9 @@ def accelerate(
     for name, module in model.named_modules():
         if module in plain:
             continue
-        reference = reference_type(module)
+        reference = reference_type(module, KERNEL_PARTS)
         if reference is None and any(isinstance(module, base) for base in replacements):
-            report.left[name or "the model"] = (unknown_module(module) or "").removeprefix("the model ")
+            report.left[name or "the model"] = (unknown_module(module, KERNEL_PARTS) or "").removeprefix("the model ")
         elif reference in replacements and is_sharded(module):
             report.left[name or "the model"] = "is sharded already: accelerate comes before fully_shard"
         elif reference in replacements:
@@ -100,7 +100,7 @@ def _replacements(precision: Precision, softmax_gradient: str) -> dict[type[nn.M
     if precision == "int8":
         found[nn.Linear] = Int8Linear
     if kernels() is not None:
-        found |= {MultiHeadAttention: ShortSequenceAttention, Residual: FusedResidual}
+        found |= {MultiHeadAttention: KernelAttention, Residual: FusedResidual}
         if precision == "float32":
             found[nn.Linear] = SgemmLinear
     return found

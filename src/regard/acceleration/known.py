@@ -6,6 +6,8 @@ from torch import nn
 from torch.nn.modules import module as torch_modules
 
 from regard import layers
+from regard.layers.patterns import SlidingWindow
+from regard.layers.positions import ALiBi, RotaryPositions, T5Bias
 from regard.model import Transformer
 
 _KNOWN: frozenset[type[nn.Module]] = frozenset(
@@ -33,6 +35,9 @@ _KNOWN: frozenset[type[nn.Module]] = frozenset(
         nn.ModuleList,
     }
 )
+
+KERNEL_PARTS: frozenset[type[nn.Module]] = frozenset({ALiBi, RotaryPositions, SlidingWindow, T5Bias})
+"""The parts of attention that kernels know, in training and in packed layers."""
 
 REFERENCES: dict[type[nn.Module], type[nn.Module]] = {}
 """The plain class that each replacement stands for."""

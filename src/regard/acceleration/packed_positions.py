@@ -4,14 +4,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.layers import MultiHeadAttention
-from regard.layers.patterns import SlidingWindow
-from regard.layers.positions import ALiBi, RotaryPositions, T5Bias
-
-PACKED_PARTS: frozenset[type[nn.Module]] = frozenset({ALiBi, RotaryPositions, SlidingWindow, T5Bias})
-"""The parts of attention that packed layers, and their kernels, know."""
 
 
 def rotated(layer: MultiHeadAttention, x_RX: Tensor, positions_R: Tensor) -> Tensor:

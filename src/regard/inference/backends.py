@@ -1,10 +1,9 @@
 """Which decoder runs: an accelerated one where every module of the model is known, else the generic one."""
 
 from regard.acceleration.backend import Backend
-from regard.acceleration.known import unknown_module
+from regard.acceleration.known import KERNEL_PARTS, unknown_module
 from regard.acceleration.packed_decoder import PackedBackend
 from regard.acceleration.packed_linear import Precision
-from regard.acceleration.packed_positions import PACKED_PARTS
 from regard.decoding.shortlist import Shortlist
 from regard.errors import InputError
 from regard.inference.generic_decoder import GenericBackend
@@ -22,7 +21,7 @@ def choose_backend(model: Transformer, precision: Precision = "float", shortlist
     >>> choose_backend(model).name
     'generic decoder (output has hooks)'
     """
-    reason = unknown_module(model, PACKED_PARTS)
+    reason = unknown_module(model, KERNEL_PARTS)
     device = model.device
     if reason is None and device.type != "cpu":
         reason = f"the model is on {device}"

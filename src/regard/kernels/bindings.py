@@ -23,7 +23,7 @@ LANES = 8
 LIBRARY = Path(os.environ.get("REGARD_KERNEL_LIBRARY") or Path(__file__).with_name("kernels.so"))
 """Where the kernels are. The variable is for tests of a library that was built otherwise."""
 
-_VERSION = 19
+_VERSION = 20
 _LEVELS = {"avx2": 1, "vnni": 2}
 _INSTRUCTIONS = {"avx2": "AVX2 and FMA", "vnni": "AVX-512 VNNI"}
 
@@ -143,13 +143,16 @@ class HeadsView(ctypes.Structure):
 
 
 class Attention(ctypes.Structure):
-    """Attention over short sequences."""
+    """Attention over short sequences, and over long ones with a window or a bias by distance."""
 
     _fields_ = (
         *_fields(_int64, "B H G T S K V"),
         ("scale", _float),
         ("causal", _int32),
         *_fields(_pointer, "allowed query_cu_seqlens key_cu_seqlens"),
+        ("window", _int64),
+        ("bias", _pointer),
+        ("bias_stride", _int64),
         *_fields(HeadsView, "query key value output"),
         ("softmax_stats", _pointer),
     )
@@ -158,7 +161,7 @@ class Attention(ctypes.Structure):
 class AttentionGradients(ctypes.Structure):
     """The gradients of `Attention`."""
 
-    _fields_ = tuple(_fields(HeadsView, "output query key value"))
+    _fields_ = (*_fields(HeadsView, "output query key value"), ("bias", _pointer))
 
 
 class Int8Matmul(ctypes.Structure):

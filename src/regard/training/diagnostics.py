@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard import __version__
+from regard.acceleration.kernel_attention import kernel_attention
 from regard.acceleration.linear import int8_linear, sgemm_linear
 from regard.acceleration.packed_linear import bytes_are_fast, packed_weight
 from regard.acceleration.sgemm import by_kernel
-from regard.acceleration.short_attention import short_attention
 from regard.kernels.bindings import KernelStatus, kernel_status, kernels
 from regard.memory import allocator
 from regard.ops.dropout import dropout
@@ -123,7 +123,7 @@ def _attention(seconds: float) -> Finding:
         return lambda: torch.autograd.grad(attention().sum(), heads)
 
     found = compare(
-        trained(lambda: short_attention(heads, heads, heads, False, None, scale=32**-0.5)),
+        trained(lambda: kernel_attention(heads, heads, heads, False, None, scale=32**-0.5)),
         trained(lambda: F.scaled_dot_product_attention(heads, heads, heads)),
         seconds,
     )

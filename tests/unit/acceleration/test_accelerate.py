@@ -51,7 +51,7 @@ def test_known_modules_are_replaced_and_reported() -> None:
     plain = classes(model)
     report = accelerate(model)
     expected = {
-        MultiHeadAttention: "ShortSequenceAttention",
+        MultiHeadAttention: "KernelAttention",
         Residual: "FusedResidual",
         nn.Linear: "SgemmLinear",
         OutputProjection: "FusedOutputProjection",
@@ -62,7 +62,7 @@ def test_known_modules_are_replaced_and_reported() -> None:
     replaced = {new: {name for name, cls in plain.items() if cls is old} for old, new in expected.items()}
     assert {new: set(names) for new, names in report.replaced.items()} == replaced
     assert report.left == {}
-    assert "3 ShortSequenceAttention" in str(report)
+    assert "3 KernelAttention" in str(report)
     unaccelerate(model)
     assert classes(model) == plain
 

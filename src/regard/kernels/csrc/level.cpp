@@ -28,7 +28,7 @@ Level level() { return chosen().load(std::memory_order_relaxed); }
 extern "C" {
 
 // Changes with every change of what the functions take that the structs do not show.
-int regard_version() { return 19; }
+int regard_version() { return 20; }
 
 int regard_best_level() { return regard::best_level(); }
 

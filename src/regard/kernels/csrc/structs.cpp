@@ -48,9 +48,9 @@ std::string layout_of_all() {
   STRUCT(AddNormGradients, FIELD(output), FIELD(x), FIELD(y), FIELD(gamma), FIELD(beta))
   STRUCT(HeadsView, FIELD(data), FIELD(batch_stride), FIELD(head_stride), FIELD(row_stride))
   STRUCT(Attention, FIELD(B), FIELD(H), FIELD(G), FIELD(T), FIELD(S), FIELD(K), FIELD(V), FIELD(scale), FIELD(causal),
-         FIELD(allowed), FIELD(query_cu_seqlens), FIELD(key_cu_seqlens), FIELD(query), FIELD(key), FIELD(value),
-         FIELD(output), FIELD(softmax_stats))
-  STRUCT(AttentionGradients, FIELD(output), FIELD(query), FIELD(key), FIELD(value))
+         FIELD(allowed), FIELD(query_cu_seqlens), FIELD(key_cu_seqlens), FIELD(window), FIELD(bias),
+         FIELD(bias_stride), FIELD(query), FIELD(key), FIELD(value), FIELD(output), FIELD(softmax_stats))
+  STRUCT(AttentionGradients, FIELD(output), FIELD(query), FIELD(key), FIELD(value), FIELD(bias))
   STRUCT(Int8Matmul, FIELD(R), FIELD(D), FIELD(X), FIELD(x), FIELD(weight), FIELD(bias), FIELD(y),
          FIELD(stochastic_rows), FIELD(stochastic_weights))
   STRUCT(Sgemm, FIELD(R), FIELD(D), FIELD(X), FIELD(x), FIELD(weight), FIELD(bias), FIELD(y), FIELD(row_sums),

@@ -103,7 +103,7 @@ struct HeadsView {
   }
 };
 
-// Attention over short sequences.
+// Attention over short sequences, and over long ones with a window or a bias by distance.
 struct Attention {
   int64_t B, H, G, T, S, K, V;  // H query heads share G key/value heads; K and V are multiples of 8
   float scale;
@@ -112,12 +112,17 @@ struct Attention {
   // Where each of B sequences begins in one row of T queries and S keys, and where the last ends; or null, then each row of
   // the batch is a sequence.
   const int64_t *query_cu_seqlens, *key_cu_seqlens;
+  int64_t window;     // query t attends to keys from t - window to t + window; 0: to all
+  const float* bias;  // H rows: what is added to the score of query t and key s at T - 1 + s - t; or null
+  int64_t bias_stride;  // of the rows, which are 2 · T + 7 numbers long
   HeadsView query, key, value, output;
   float* softmax_stats;  // B × T × H × 2: the largest score of each query, and one over the sum of the exponentials
 };
 
+// Of more than 64 queries, those of keys and values are added to what is there.
 struct AttentionGradients {
   HeadsView output, query, key, value;
+  float* bias;  // B × H rows, likewise, or null
 };
 
 // y = xWᵀ + b with x and W rounded to int8 for this product.

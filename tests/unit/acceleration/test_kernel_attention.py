@@ -11,8 +11,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
 import regard
-from regard.acceleration.attention import ShortSequenceAttention
-from regard.acceleration.short_attention import fits_kernel, fits_varlen
+from regard.acceleration.attention import KernelAttention
+from regard.acceleration.kernel_attention import fits_kernel, fits_varlen
 from regard.acceleration.varlen import SameSequence, Sequences
 from regard.kernels.bindings import kernels
 from regard.layers import KeyValue
@@ -22,7 +22,7 @@ from regard.ops.masks import as_mask, kernel_mask
 pytestmark = pytest.mark.skipif(kernels() is None, reason="the kernels were not built: there was no compiler")
 
 
-LAYER = ShortSequenceAttention(8, 1)  # its heads take queries, keys and values of any width
+LAYER = KernelAttention(8, 1)  # its heads take queries, keys and values of any width
 
 
 def random_heads(B: int, H: int, T: int, K: int) -> Tensor:
@@ -327,14 +327,14 @@ def test_the_layer_computes_what_the_plain_one_does(length: int, options: dict[s
         return output, *torch.autograd.grad(output.sin().sum(), [x, *layer.parameters()])
 
     expected = output_and_gradients()
-    layer.__class__ = ShortSequenceAttention
+    layer.__class__ = KernelAttention
     torch.testing.assert_close(output_and_gradients(), expected, rtol=1e-4, atol=1e-4)
     layer.dropout = 0.5
     assert not layer(x, **options).equal(layer(x, **options))
 
 
 def test_under_autocast_attention_stays_float32() -> None:
-    layer, x = ShortSequenceAttention(32, 4), torch.randn(2, 9, 32)
+    layer, x = KernelAttention(32, 4), torch.randn(2, 9, 32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         query, (key, value) = layer.query(x).view(2, 9, 4, 8).transpose(1, 2), layer.project_key_value(x)
         assert query.dtype == torch.bfloat16

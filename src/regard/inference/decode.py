@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -16,6 +16,7 @@ from regard.kernels.dispatch import one_thread_for_torch, threads_for_kernels
 from regard.model import Transformer
 
 _WORTH_A_SEARCH = 16  # sentences; fewer are better searched for together, by all threads
+_WORTH_THREADS = 2048  # numbers in the states of a step; of fewer, waking torch's threads takes longer than it saves
 
 
 def decode(
@@ -152,6 +153,13 @@ class _Decoder:
     def _all_of_one_search(self) -> list[Finished]:
         return [event for event in self.events() if isinstance(event, Finished)]
 
+    def _threads(self) -> AbstractContextManager[None]:
+        """Return the context in which a step has the threads that it is worth."""
+        if self._backend.uses_kernels:
+            return threads_for_kernels()
+        states = len(self._sources) * self._settings.rows * self._backend.config.d_model
+        return nullcontext() if states > _WORTH_THREADS else one_thread_for_torch()
+
     def events(self, *, stream: bool = False) -> Iterator[Event]:
         """Return what one search finds, as it finds it."""
         backend, settings = self._backend, self._settings
@@ -170,7 +178,7 @@ class _Decoder:
         )
         while True:
             # Around each step: whoever takes the events may want gradients, and torch's threads, in between.
-            with torch.no_grad(), threads_for_kernels() if backend.uses_kernels else nullcontext():
+            with torch.no_grad(), self._threads():
                 event = next(events, None)
             if event is None:
                 return

@@ -80,6 +80,18 @@ def test_several_searches_at_once_find_what_one_finds(precision: Precision, thre
         assert [one.score for one in found] == pytest.approx([one.score for one in alone], abs=exact)
 
 
+@pytest.mark.parametrize(("sentences", "threads"), [(1, 1), (15, 3)])
+def test_a_small_step_of_a_model_without_kernels_has_one_thread(
+    sentences: int, threads: int, three_threads: None
+) -> None:
+    model = model_of(d_model=64, d_ff=64).eval()
+    found: list[int] = []
+    model.output.register_forward_hook(lambda *_: found.append(torch.get_num_threads()))
+    decode(model, [[5, 6, 2]] * sentences)
+    assert set(found) == {threads}
+    assert torch.get_num_threads() == 3
+
+
 def test_a_search_that_fails_ends_the_others(three_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last of them fails at once; the first have more to do than anybody waits for."""
     inner, started, steps = PackedDecoder.admit, count(1), count()

@@ -16,10 +16,8 @@ from regard.inference.decode import decode, decode_requests
 
 
 def model_of(**changes: int) -> Transformer:
-    config = TransformerConfig.preset(
-        "tiny", vocab_size=20, d_model=16, d_ff=16, **{"bos_id": 1, "eos_id": 2, **changes}
-    )
-    return Transformer(config)
+    fields = {"vocab_size": 20, "d_model": 16, "d_ff": 16, "bos_id": 1, "eos_id": 2, **changes}
+    return Transformer(TransformerConfig.preset("tiny", **fields))
 
 
 @pytest.mark.parametrize("beam", [1, 4])

@@ -1,5 +1,6 @@
 """`regard answer`: questions about a text."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from regard.cli.search_options import SearchOptions, option_name
 from regard.cli.text_jobs import FileJob, TextJob
 from regard.errors import DataError, InputError
 
+_QUESTIONS = 100  # of a SQuAD file that are answered together; what a stop can cost
 _KINDS = ("question-answering", "extractive-question-answering")
 
 
@@ -121,25 +123,37 @@ def _pair(line: str) -> tuple[str, str]:
 
 
 def _answer_squad(pipeline: Any, path: Path, output: Path | None, options: dict[str, Any]) -> None:
+    """Write the answers to all questions as a JSON object by their ids; one with an output is resumed."""
     from regard.cli.progress import progress
-    from regard.data.squad import read_squad, write_predictions
+    from regard.data.squad import read_squad
+    from regard.inference.jobs import resumable
 
     examples = read_squad(path).examples
-    answers: dict[str, str] = {}
-    with progress(len(examples)) as moved:
-        for first in range(0, len(examples), 100):
-            some = examples[first : first + 100]
-            try:
-                found = pipeline.answer([one.question for one in some], [one.context for one in some], **options)
-            except InputError:
-                _name_the_question(pipeline, some, path, options)
-                raise
-            answers |= {one.id: result.text for one, result in zip(some, found, strict=True)}
-            moved.by(len(some))
+
+    def lines(first: int) -> str:
+        """Return the part of the object that has the answers to a hundred questions."""
+        some = examples[first : first + _QUESTIONS]
+        try:
+            found = pipeline.answer([one.question for one in some], [one.context for one in some], **options)
+        except InputError:
+            _name_the_question(pipeline, some, path, options)
+            raise
+        parts = [f" {json.dumps(one.id)}: {json.dumps(answer.text)}" for one, answer in zip(some, found, strict=True)]
+        begin, end = "{\n" if first == 0 else ",\n", "\n}\n" if first + len(some) == len(examples) else ""
+        return begin + ",\n".join(parts) + end
+
     if output is None:
-        typer.echo(json.dumps(answers, ensure_ascii=False, indent=1))
-    else:
-        write_predictions(output, answers)
+        with progress(len(examples)) as moved:
+            for first in range(0, len(examples), _QUESTIONS):
+                typer.echo(lines(first), nl=False)
+                moved.by(min(_QUESTIONS, len(examples) - first))
+        return
+    job = {"squad": hashlib.sha256(path.read_bytes()).hexdigest(), "options": options, "model": pipeline.identity}
+    with resumable(output, job) as file, progress(len(examples), done=file.done) as moved:
+        for first in range(file.done, len(examples), _QUESTIONS):
+            count = min(_QUESTIONS, len(examples) - first)
+            file.add(lines(first), count)
+            moved.by(count)
 
 
 def _name_the_question(pipeline: Any, examples: Sequence[Any], path: Path, options: dict[str, Any]) -> None:

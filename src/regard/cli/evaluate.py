@@ -13,7 +13,10 @@ from regard.cli.search_options import SearchOptions, option_name
 from regard.errors import DataError, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from regard.data.evaluation_set import Direction
+    from regard.tasks import Score
     from regard.tasks.translation import Translator
 
 _file_option = partial(typer.Option, rich_help_panel="On a test set or on files")
@@ -35,7 +38,7 @@ class EvaluationSet:
 def evaluate(
     *,
     directory: Annotated[Path | None, typer.Argument(help="Run directory, or with --run a snapshot of it.")] = None,
-    metric: Annotated[str | None, typer.Option(help="Metric of the task; by default that of the run.")] = None,
+    metric: Annotated[str | None, typer.Option(help="One metric of the task; by default all.")] = None,
     run: Annotated[Path | None, typer.Option(help="Run that has the validation data.")] = None,
     model: Annotated[str | None, _file_option(help="Model directory or packaged model.")] = None,
     files: EvaluationSet,
@@ -69,13 +72,25 @@ def evaluate(
 
 
 def _evaluate_run(directory: Path, run: Path, metric: str | None, beam: int | None) -> None:
-    from regard.training.evaluation import evaluate_run
+    from regard.training.evaluation import evaluate_run, evaluate_run_by_task
 
-    result = evaluate_run(directory, run, metric=metric, beam=beam)
+    if metric is None:
+        result, scores = evaluate_run_by_task(directory, run, beam=beam, bootstrap=1000)
+    else:
+        result, scores = evaluate_run(directory, run, metric=metric, beam=beam), {}
     typer.echo(f"loss {result.loss:.4f} per token, perplexity {result.perplexity:.2f}")
     if result.score is not None:
         typer.echo(result.score.text)
         typer.echo(f"signature {result.score.signature}")
+    for kind, found in scores.items():
+        typer.echo(kind)
+        _print_scores(found)
+
+
+def _print_scores(scores: "Sequence[Score]") -> None:
+    for score in scores:
+        low, high = score.interval or (score.value, score.value)
+        typer.echo(f"{score.name:12} {score.value:6.2f}  95 % interval {low:.2f} to {high:.2f}  {score.signature}")
 
 
 def _evaluate_task(pipeline: Any, model: str, files: EvaluationSet, search: dict[str, Any]) -> None:
@@ -100,9 +115,7 @@ def _evaluate_task(pipeline: Any, model: str, files: EvaluationSet, search: dict
     with progress(len(examples)) as moved:
         scores = evaluate_examples(pipeline, examples, bootstrap=files.bootstrap or 1000, advance=moved.by, **changes)
     typer.echo(f"{pipeline.kind}, {len(examples):,} examples")
-    for score in scores:
-        low, high = score.interval or (score.value, score.value)
-        typer.echo(f"{score.name:12} {score.value:6.2f}  95 % interval {low:.2f} to {high:.2f}  {score.signature}")
+    _print_scores(scores)
 
 
 def _print_perplexity(pipeline: Any, path: Path, search: dict[str, Any]) -> None:

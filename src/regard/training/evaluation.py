@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from regard.data.corpora import Corpus
 from regard.data.tokenizer import TOKENIZER
@@ -29,12 +29,26 @@ def read_run(directory: Path) -> Run:
         raise ModelError(f"{directory / RUN_FILE}: {error}") from None
 
 
+class Evaluation(NamedTuple):
+    """The loss on validation data, and the scores of each task."""
+
+    result: ValidationResult
+    scores: dict[str, list[Score]]
+
+
 def evaluate_run(
     model: Path, run_directory: Path, *, metric: str | None = None, beam: int | None = None
 ) -> ValidationResult:
     """Validate a model directory on the run's validation data."""
     changes = {key: value for key, value in (("metric", metric), ("beam", beam)) if value is not None}
     return _validator(run_directory, None, changes).validate(Transformer.load(model))
+
+
+def evaluate_run_by_task(model: Path, run_directory: Path, *, beam: int | None, bootstrap: int) -> Evaluation:
+    """Validate a model directory on the run's validation data, by all metrics of each task."""
+    changes: dict[str, Any] = {"metric": "loss", **({} if beam is None else {"beam": beam})}
+    validator, weights = _validator(run_directory, None, changes), Transformer.load(model)
+    return Evaluation(validator.validate(weights), validator.scores_by_task(weights, bootstrap))
 
 
 def score_run(

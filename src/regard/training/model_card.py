@@ -23,7 +23,8 @@ def write_card(out: Path, run: Run, model: FinalModel) -> None:
 
 
 def _card(out: Path, run: Run, model: FinalModel) -> str:
-    lines = [f"# {out.resolve().name}", "", f"A Transformer trained by regard {__version__}.", ""]
+    tasks = " and ".join(task.kind for task in run.task)
+    lines = [f"# {out.resolve().name}", "", f"A Transformer for {tasks}, trained by regard {__version__}.", ""]
     lines += ["## Data", ""]
     for corpus in run.data.train:
         names = ", ".join(path.name for path in corpus.files()) or f"{corpus.kind}, generated"

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -52,11 +53,13 @@ class Validator:
     """Validates models on the same examples each time."""
 
     def __init__(self, run: Run, corpora: tuple[Corpus, ...], examples: Examples, sides: Sides) -> None:
-        self._run, self._examples, self._sides = run, examples, sides
+        self._run, self._corpora, self._examples, self._sides = run, corpora, examples, sides
         self._settings, self._budget = run.validation, run.training.batch_tokens
-        self._read: list[tuple[Task, list[Example]]] = []
-        if run.validation.metric != "loss":
-            self._read = [(run.task_of(corpus), _kept(run.task_of(corpus), corpus)) for corpus in corpora]
+
+    @cached_property
+    def _read(self) -> list[tuple[Task, list[Example]]]:
+        """The examples of each corpus that are encoded, with its task; read where answers are scored."""
+        return [(task, _kept(task, corpus)) for corpus in self._corpora for task in (self._run.task_of(corpus),)]
 
     def validate(self, model: Transformer) -> ValidationResult:
         """Return the loss, and the score of what the model writes if the run's metric is one."""
@@ -69,6 +72,22 @@ class Validator:
         answers, references = self.answers(model.eval()), self._references()
         cut = self._sides.target.kind == "words"
         return {metric: score(metric, answers, references, tokenized=cut) for metric in metrics}
+
+    def scores_by_task(self, model: Transformer, bootstrap: int) -> dict[str, list[Score]]:
+        """Score the answers to the examples of each task by all of its metrics, with 95 % intervals by bootstrap."""
+        scored = [task for task in self._run.task if task.metrics]
+        if not scored:
+            return {}
+        kinds = [task.kind for task, _ in self._numbered()]
+        answers, references = self.answers(model.eval()), self._references()
+        cut, found = self._sides.target.kind == "words", {}
+        for task in scored:
+            of_task = [number for number, kind in enumerate(kinds) if kind == task.kind]
+            some, expected = ([texts[number] for number in of_task] for texts in (answers, references))
+            if of_task:
+                options = {"tokenized": cut, "bootstrap": bootstrap}
+                found[task.kind] = [score(metric, some, expected, **options) for metric in task.metrics]
+        return found
 
     def answers(self, model: Transformer) -> list[str]:
         """Return the answer of the model for each example."""

@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from regard.cli.app import app
 from regard.errors import RegardError
+from regard.tasks.question_answering import QuestionAnswerer
 from tests.unit.models import save_small_model, small_model
 
 STORY = "Anna went to the garden."
@@ -115,3 +117,32 @@ def test_data_that_is_missing_is_named(models: Path, tmp_path: Path) -> None:
     assert refusal("evaluate", "--model", model, "--data", tmp_path / "a") == f"{tmp_path / 'a'} is missing"
     says = refusal("evaluate", "--model", model)
     assert says.endswith("test.jsonl is missing; --data FILE names the examples for a model without a test set")
+
+
+def test_answers_to_a_squad_file_are_resumed_after_a_stop(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions = [{"id": f"é{number}", "question": f"Where {number}?", "answers": []} for number in range(7)]
+    content = {"data": [{"title": "", "paragraphs": [{"context": STORY, "qas": questions}]}]}
+    squad, out = tmp_path / "squad.json", tmp_path / "out.json"
+    squad.write_text(json.dumps(content))
+    monkeypatch.setattr("regard.cli.answer._QUESTIONS", 3)
+    arguments = [*map(str, ("answer", "--model", models / "question-answering", "--squad", squad, "--beam", 1))]
+    printed = CliRunner().invoke(app, arguments)
+    assert list(json.loads(printed.stdout)) == [question["id"] for question in questions]
+
+    asked: list[int] = []
+    answer = QuestionAnswerer.answer
+
+    def answer_some(self: QuestionAnswerer, some: Any, *others: Any, **options: Any) -> Any:
+        asked.append(len(some))
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return answer(self, some, *others, **options)
+
+    monkeypatch.setattr(QuestionAnswerer, "answer", answer_some)
+    CliRunner().invoke(app, [*arguments, "--output", str(out)])
+    assert not out.exists()
+    CliRunner().invoke(app, [*arguments, "--output", str(out)])
+    assert asked == [3, 3, 1, 1]
+    assert out.read_text() == printed.stdout

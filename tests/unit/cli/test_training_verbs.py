@@ -35,11 +35,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "out"
 
 
-def test_evaluate_prints_the_score_with_its_signature(
+def test_evaluate_prints_the_scores_with_their_signatures(
     trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, "evaluate", trained) == 0
-    assert "chrF2 = " in capsys.readouterr().out
+    loss, kind, *scores = capsys.readouterr().out.splitlines()
+    assert loss.startswith("loss ")
+    assert kind == "translation"
+    assert [line.split()[0] for line in scores] == ["BLEU", "chrF2", "exact"]
+    assert all("95 % interval" in line for line in scores)
     assert call(monkeypatch, "evaluate", trained, "--metric", "bleu", "--beam", "2") == 0
     told = capsys.readouterr().out
     assert "perplexity" in told

@@ -75,18 +75,19 @@ class Validator:
 
     def scores_by_task(self, model: Transformer, bootstrap: int) -> dict[str, list[Score]]:
         """Score the answers to the examples of each task by all of its metrics, with 95 % intervals by bootstrap."""
-        scored = [task for task in self._run.task if task.metrics]
-        if not scored:
+        if not any(task.metrics for task in self._run.task):
             return {}
         kinds = [task.kind for task, _ in self._numbered()]
         answers, references = self.answers(model.eval()), self._references()
-        cut, found = self._sides.target.kind == "words", {}
-        for task in scored:
+        cut = self._sides.target.kind == "words"
+        found: dict[str, list[Score]] = {}
+        for task in self._run.task:
             of_task = [number for number, kind in enumerate(kinds) if kind == task.kind]
-            some, expected = ([texts[number] for number in of_task] for texts in (answers, references))
+            some, expected = [answers[number] for number in of_task], [references[number] for number in of_task]
             if of_task:
-                options = {"tokenized": cut, "bootstrap": bootstrap}
-                found[task.kind] = [score(metric, some, expected, **options) for metric in task.metrics]
+                found[task.kind] = [
+                    score(metric, some, expected, tokenized=cut, bootstrap=bootstrap) for metric in task.metrics
+                ]
         return found
 
     def answers(self, model: Transformer) -> list[str]:

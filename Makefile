@@ -15,8 +15,8 @@ $(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/regard/ke
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## translate both ways with the model in the package, and draw its attention
-	@$(BIN)/python examples/translate.py
+demo: $(READY)  ## translate, give an abstract a title and answer questions with the models in the package; draw attention
+	@$(BIN)/python examples/demo.py
 
 check: $(READY)  ## format, lint, types, layers
 	$(BIN)/ruff format --check .

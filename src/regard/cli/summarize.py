@@ -19,7 +19,7 @@ def summarize(
     text: Annotated[
         list[str] | None, typer.Argument(help="Documents; without any, all of standard input is one.")
     ] = None,
-    model: Annotated[str, typer.Option(help="Model directory or packaged model.")],
+    model: Annotated[str, typer.Option(help="Model directory or packaged model.")] = "titles",
     output: Output,
     search: SearchOptions,
     job: FileJob,

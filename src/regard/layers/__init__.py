@@ -27,6 +27,8 @@ from regard.layers.kv_cache import KeyValueCache as KeyValueCache
 from regard.layers.kv_cache import SourceCache as SourceCache
 from regard.layers.norms import LayerNorm as LayerNorm
 from regard.layers.norms import RMSNorm as RMSNorm
+from regard.layers.pointer import Pointer as Pointer
+from regard.layers.pointer import PointerOutput as PointerOutput
 from regard.layers.positions import LearnedPositions as LearnedPositions
 from regard.layers.positions import SinusoidalPositions as SinusoidalPositions
 from regard.layers.residual import Residual as Residual

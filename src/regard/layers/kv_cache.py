@@ -255,6 +255,8 @@ class DecoderCache:
 
     def __init__(self, layers: Sequence["DecoderLayerCache"]) -> None:
         self.layers = layers
+        self.copied: SourceCache | None = None
+        """The source for an output that copies from it."""
 
     @property
     def past(self) -> PastCache:
@@ -273,21 +275,29 @@ class DecoderCache:
         """Continue each row from another one of its sentence."""
         for layer in self.layers:
             layer.reorder(rows)
+        if self.copied is not None:
+            self.copied.reorder(rows)
 
     def keep(self, rows: Rows) -> None:
         """Keep these rows, in this order: a subset of the sentences, or the survivors of a search with one beam."""
         for layer in self.layers:
             layer.keep(rows)
+        if self.copied is not None:
+            self.copied.keep(rows)
 
     def admit(self, other: "DecoderCache") -> None:
         """Take in the rows of another cache of the same decoder, behind those that are there."""
         for mine, theirs in zip(self.layers, other.layers, strict=True):
             mine.admit(theirs)
+        if self.copied is not None and other.copied is not None:
+            self.copied.admit(other.copied)
 
     def expand(self, beams: int) -> None:
         """Repeat each row for so many beams, which then stand next to one another."""
         for layer in self.layers:
             layer.expand(beams)
+        if self.copied is not None:
+            self.copied.beams *= beams
 
 
 class DecoderLayerCache:

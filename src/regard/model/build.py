@@ -19,6 +19,8 @@ from regard.layers import (
     LayerNorm,
     LearnedPositions,
     OutputProjection,
+    Pointer,
+    PointerOutput,
     Residual,
     RMSNorm,
     SinusoidalPositions,
@@ -98,9 +100,15 @@ def build_output(config: TransformerConfig, embedding: Embedding) -> OutputProje
     width, bias = config.sharing.embedding_width, config.output_bias
     if width is None:
         weight = None if tied is None else tied.weight
-        return OutputProjection(config.vocab_size, config.d_model, tied_to=weight, bias=bias)
+        projection = PointerOutput if config.copying else OutputProjection
+        return projection(config.vocab_size, config.d_model, tied_to=weight, bias=bias)
     assert tied is None or isinstance(tied, FactorizedTokenEmbedding)
     return FactorizedOutputProjection(config.vocab_size, width, config.d_model, tied_to=tied, bias=bias)
+
+
+def build_pointer(config: TransformerConfig) -> Pointer | None:
+    """Build the attention by which an output copies, if it does."""
+    return Pointer(config.d_model) if config.copying else None
 
 
 def _tie(layer: DecoderLayer, to: EncoderLayer) -> None:

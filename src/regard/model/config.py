@@ -82,6 +82,8 @@ class TransformerConfig(Config):
     """Whether embeddings are multiplied by √d_model."""
     output_bias: Flag = False
     """Whether the logits have a bias."""
+    copying: Flag = False
+    """Whether the next token may be copied from the source (a pointer-generator, See et al. 2017)."""
     positions: PositionsConfig = "sinusoidal"
     """Added to the embeddings (sinusoidal, learned), part of attention, or none."""
     random_positions: Width | None = None
@@ -161,6 +163,7 @@ class TransformerConfig(Config):
             )
         self._check_sharing()
         self._check_head()
+        self._check_copying()
         for name, value, size in (
             ("pad_id", self.pad_id, min(self.vocab_size, self.source_size)),
             ("bos_id", self.bos_id, self.vocab_size),
@@ -189,6 +192,19 @@ class TransformerConfig(Config):
             )
         if self.output_bias:
             raise InputError(f"output_bias is for logits over the vocabulary, and head is {self.head.kind}")
+
+    def _check_copying(self) -> None:
+        if not self.copying:
+            return
+        if self.kind != "encoder-decoder":
+            raise InputError(f"copying is from a source, which a model that is {self.kind} does not have")
+        if self.source_size != self.vocab_size:
+            raise InputError(
+                f"copying needs one vocabulary, "
+                f"but source_vocab_size is {self.source_size} and vocab_size {self.vocab_size}"
+            )
+        if self.sharing.embedding_width is not None:
+            raise InputError("copying and factorized embeddings do not go together; leave one of them out")
 
     def _check_positions(self) -> None:
         d_k, name = head_width(self.d_model, self.num_heads, "d_k", self.d_k), position_kind(self.positions)

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.layers import Decoder, DecoderCache, Embedding, Encoder
+from regard.layers import Decoder, DecoderCache, Embedding, Encoder, Pointer, SourceCache
 from regard.layers.embeddings import check_tokens
 from regard.layers.kv_cache import Rows, on_host
 from regard.layers.positions.randomized import random_positions
-from regard.model.build import build_decoder, build_embedding, build_encoder, build_output
+from regard.model.build import build_decoder, build_embedding, build_encoder, build_output, build_pointer
 from regard.model.config import TransformerConfig
 from regard.model.describe import describe
 from regard.model.directory import (
@@ -36,6 +36,12 @@ class Memory(NamedTuple):
 
     states_BSD: Tensor
     mask: Tensor
+
+
+class CopiedMemory(Memory):
+    """A memory with the tokens of the source, for a model that copies from it."""
+
+    tokens_BS: Tensor
 
 
 class Transformer(nn.Module):
@@ -70,6 +76,7 @@ class Transformer(nn.Module):
         self.target_embedding = build_embedding(config, config.vocab_size, tied_to) if has_decoder else None
         self.decoder = build_decoder(config, self.encoder) if has_decoder else None
         self.output = build_output(config, self._last_embedding)
+        self.pointer = build_pointer(config)
         initialize(self)
 
     def encode(
@@ -83,7 +90,12 @@ class Transformer(nn.Module):
             raise InputError("this model is a decoder alone (encoder_layers is 0): it has nothing to encode with")
         x_BSD, at = self._embedded(self.source_embedding, source)
         mask = padding_mask(source, self.config.pad_id) if source_mask is None else _key_mask(source_mask, source)
-        return Memory(self.encoder(x_BSD, mask, **at, **self._counting(costs)), mask)
+        states_BSD = self.encoder(x_BSD, mask, **at, **self._counting(costs))
+        if self.pointer is None:
+            return Memory(states_BSD, mask)
+        memory = CopiedMemory(states_BSD, mask)
+        memory.tokens_BS = source
+        return memory
 
     def decode(
         self,
@@ -96,6 +108,8 @@ class Transformer(nn.Module):
         costs: list[Tensor] | None = None,
     ) -> Tensor:
         """Return the decoder's states (B, T, D), h_{1:T}, for target tokens (B, T).
+
+        With copying, weights over the source and its tokens stand behind them: (B, T, D + 2S).
 
         With a cache from `start_cache`, the target is what comes after the tokens that were decoded with it before,
         and the memory is the one that it was started with; no gradient is kept. `lengths` then tells how many tokens of
@@ -113,11 +127,15 @@ class Transformer(nn.Module):
                 counts = None if lengths is None else on_host(lengths)
                 x_BTD = embedding(target, cache.past.offset, counts)
                 states = decoder(x_BTD, cache=cache, record=record)
+                if self.pointer is not None:
+                    states = self.pointer(states, cache.copied)
         elif lengths is not None:
             raise InputError("decode was given lengths without a cache; a target's padding needs none")
         else:
             x_BTD, at = self._embedded(embedding, target)
             states = decoder(x_BTD, *self._checked(memory), record=record, **at, **self._counting(costs))
+            if self.pointer is not None:
+                states = self.pointer(states, self._copied(self.pointer, memory))
         return states
 
     @torch.no_grad()
@@ -154,7 +172,10 @@ class Transformer(nn.Module):
         True
         """
         decoder, _ = self._decoder_parts()
-        return decoder.start_cache(*self._checked(memory), beams=beams)
+        cache = decoder.start_cache(*self._checked(memory), beams=beams)
+        if self.pointer is not None:
+            cache.copied = self._copied(self.pointer, memory, beams)
+        return cache
 
     def logits(self, states: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the logits (B, T, W) over the vocabulary for the states of the last stack, or those of the head.
@@ -251,6 +272,13 @@ class Transformer(nn.Module):
         # Positions that are added to the embeddings are no business of the layers.
         at = {"positions": sampled.positions} if embedding.positions is None else {}
         return embedding(tokens, positions=sampled), at
+
+    def _copied(self, pointer: Pointer, memory: Memory | None, beams: int = 1) -> SourceCache:
+        if not isinstance(memory, CopiedMemory):
+            raise InputError(
+                "a model that copies decodes from what its own `encode` returned, with the source's tokens"
+            )
+        return pointer.source(memory.states_BSD, memory.mask, memory.tokens_BS, beams=beams)
 
     def _checked(self, memory: Memory | None) -> tuple[Tensor | None, Tensor | None]:
         if (memory is None) != (self.encoder is None):

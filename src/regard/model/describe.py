@@ -27,6 +27,9 @@ _PROJECTIONS = [
     ("attention.key_norm", ["γ"], "(K)"),
     ("norm", ["γ", "β"], "(D)"),
     ("halting.probability", ["halting", ""], "(1, D)"),
+    ("pointer.query", ["W_Q", ""], "(64, D)"),
+    ("pointer.key", ["W_K", ""], "(64, D)"),
+    ("output.generate", ["p_gen", ""], "(1, D)"),
     ("output.linear", ["", ""], ""),
     ("output", ["output", ""], "(W, D)"),
 ]

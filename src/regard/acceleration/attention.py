@@ -12,6 +12,7 @@ from regard.acceleration.kernel_attention import (
 )
 from regard.acceleration.known import KERNEL_PARTS, reference_type, register_replacement
 from regard.acceleration.varlen import varlen_part
+from regard.kernels.dispatch import is_traced
 from regard.layers import KeyValue, MultiHeadAttention
 from regard.layers.patterns import SlidingWindow
 from regard.layers.softmax_attention import Placement
@@ -60,7 +61,7 @@ class KernelAttention(MultiHeadAttention):
     ) -> Tensor | None:
         """Return the output BHTV of attention with parts, or None where the kernel does not take these."""
         T, S, device = query_BHTK.size(2), key_value.key_BGSK.size(2), query_BHTK.device
-        if device.type != "cpu" or T != S or query_BHTK.numel() == 0 or not self._has_kernel(at):
+        if is_traced() or device.type != "cpu" or T != S or query_BHTK.numel() == 0 or not self._has_kernel(at):
             return None
         window = self.pattern.size if isinstance(self.pattern, SlidingWindow) else 0
         bias_HL = None
@@ -82,7 +83,7 @@ class KernelAttention(MultiHeadAttention):
             self.kind is None
             and self.softcap is None
             and all(reference_type(part, KERNEL_PARTS) is not None for part in parts)
-            and not getattr(self.pattern, "sinks", 0)
+            and (not isinstance(self.pattern, SlidingWindow) or (self.pattern.size > 0 and self.pattern.sinks == 0))
             and at.query_index is at.query_positions
             and at.key_index is at.key_positions
             and at.query_index.dim() == at.key_index.dim() == 1

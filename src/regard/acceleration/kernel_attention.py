@@ -35,13 +35,13 @@ def fits_kernel(query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, causal
 
 def fits_tiles(query_BHTK: Tensor, key_value: KeyValue, window: int, bias_HL: Tensor | None) -> bool:
     """Whether the kernel is there and takes these: as many queries as keys, with a window or a bias by distance."""
-    T, S = query_BHTK.size(2), key_value.key_BGSK.size(2)
+    H, T, S = query_BHTK.size(1), query_BHTK.size(2), key_value.key_BGSK.size(2)
     longest = None if window else MAX_BIASED if bias_HL is not None else MAX_LENGTH
     return (
         T == S
         and window <= MAX_WINDOW
         and (longest is None or longest >= T)
-        and (bias_HL is None or can_compute(bias_HL))
+        and (bias_HL is None or (bias_HL.shape == (H, 2 * T - 1 + BIAS_END) and can_compute(bias_HL)))
         and _fit(query_BHTK, *key_value)
     )
 

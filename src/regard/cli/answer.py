@@ -142,12 +142,16 @@ def _answer_squad(pipeline: Any, path: Path, output: Path | None, options: dict[
         begin, end = "{\n" if first == 0 else ",\n", "\n}\n" if first + len(some) == len(examples) else ""
         return begin + ",\n".join(parts) + end
 
+    if not examples:
+        raise DataError(f"{path} has no questions")
     if output is None:
         with progress(len(examples)) as moved:
             for first in range(0, len(examples), _QUESTIONS):
                 typer.echo(lines(first), nl=False)
                 moved.by(min(_QUESTIONS, len(examples) - first))
         return
+    if not path.is_file() or (output.exists() and output.samefile(path)):
+        raise InputError(f"--output {output} needs another file to read the questions from; {path} is not one")
     job = {"squad": hashlib.sha256(path.read_bytes()).hexdigest(), "options": options, "model": pipeline.identity}
     with resumable(output, job) as file, progress(len(examples), done=file.done) as moved:
         for first in range(file.done, len(examples), _QUESTIONS):

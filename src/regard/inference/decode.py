@@ -16,7 +16,7 @@ from regard.kernels.dispatch import one_thread_for_torch, threads_for_kernels
 from regard.model import Transformer
 
 _WORTH_A_SEARCH = 16  # sentences; fewer are better searched for together, by all threads
-_WORTH_THREADS = 2048  # numbers in the states of a step; of fewer, waking torch's threads takes longer than it saves
+_WORTH_THREADS = 8192  # numbers in all states; for fewer, waking torch's threads takes longer than it saves
 
 
 def decode(
@@ -129,6 +129,8 @@ class _Decoder:
             slots=lambda number: budget // (settings.rows * max(1, _length(sources[number], requests[number]))),
             searches=searches,
         )
+        read = sum(_length(source, request) for source, request in zip(sources, requests, strict=True))
+        self._states = (read + len(sources) * settings.rows) * backend.config.d_model
         self._words = None
         if settings.shortlist:
             assert backend.shortlist is not None, "whoever asks for a shortlist has seen that there is one"
@@ -157,8 +159,7 @@ class _Decoder:
         """Return the context in which a step has the threads that it is worth."""
         if self._backend.uses_kernels:
             return threads_for_kernels()
-        states = len(self._sources) * self._settings.rows * self._backend.config.d_model
-        return nullcontext() if states > _WORTH_THREADS else one_thread_for_torch()
+        return nullcontext() if self._states > _WORTH_THREADS else one_thread_for_torch()
 
     def events(self, *, stream: bool = False) -> Iterator[Event]:
         """Return what one search finds, as it finds it."""

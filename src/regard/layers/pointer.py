@@ -42,7 +42,8 @@ class Pointer(nn.Module):
         query_B1XK = self.query(source.fold(states_RTD))[:, None].to(key_B1SK.dtype)
         weights_B1XS = masked_softmax(attention_scores(query_B1XK, key_B1SK, self.scale), source.mask)
         tokens_B1XS = tokens_B1S1.mT.expand_as(weights_B1XS)
-        copied = torch.cat([weights_B1XS, tokens_B1XS], dim=-1).view(*states_RTD.shape[:2], -1)
+        R, T, S = *states_RTD.shape[:2], tokens_B1S1.size(2)
+        copied = torch.cat([weights_B1XS, tokens_B1XS], dim=-1).view(R, T, 2 * S)
         return torch.cat([states_RTD.to(copied.dtype), copied], dim=-1)
 
 
@@ -56,7 +57,7 @@ class PointerOutput(OutputProjection):
     def forward(self, states: Tensor) -> Tensor:
         """Return log P (…, W) for states (…, D + 2S), as a `Pointer` returns them."""
         D = self.weight.size(1)
-        if states.size(-1) <= D:
+        if states.size(-1) < D or (states.size(-1) - D) % 2:
             raise InputError(f"states are {states.size(-1)} wide; an output that copies reads {D} and the source's")
         hidden = states[..., :D].to(self.weight.dtype)
         weights, tokens = states[..., D:].chunk(2, dim=-1)

@@ -198,11 +198,8 @@ class TransformerConfig(Config):
             return
         if self.kind != "encoder-decoder":
             raise InputError(f"copying is from a source, which a model that is {self.kind} does not have")
-        if self.source_size != self.vocab_size:
-            raise InputError(
-                f"copying needs one vocabulary, "
-                f"but source_vocab_size is {self.source_size} and vocab_size {self.vocab_size}"
-            )
+        if self.source_vocab_size is not None:
+            raise InputError("copying needs one vocabulary for source and target; leave source_vocab_size out")
         if self.sharing.embedding_width is not None:
             raise InputError("copying and factorized embeddings do not go together; leave one of them out")
 

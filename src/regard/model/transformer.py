@@ -36,12 +36,8 @@ class Memory(NamedTuple):
 
     states_BSD: Tensor
     mask: Tensor
-
-
-class CopiedMemory(Memory):
-    """A memory with the tokens of the source, for a model that copies from it."""
-
-    tokens_BS: Tensor
+    tokens_BS: Tensor | None = None
+    """The source itself, for a model that copies from it."""
 
 
 class Transformer(nn.Module):
@@ -91,11 +87,7 @@ class Transformer(nn.Module):
         x_BSD, at = self._embedded(self.source_embedding, source)
         mask = padding_mask(source, self.config.pad_id) if source_mask is None else _key_mask(source_mask, source)
         states_BSD = self.encoder(x_BSD, mask, **at, **self._counting(costs))
-        if self.pointer is None:
-            return Memory(states_BSD, mask)
-        memory = CopiedMemory(states_BSD, mask)
-        memory.tokens_BS = source
-        return memory
+        return Memory(states_BSD, mask, None if self.pointer is None else source)
 
     def decode(
         self,
@@ -122,6 +114,8 @@ class Transformer(nn.Module):
             if memory is not None:
                 raise InputError("decode was given a memory and a cache; a cache has the memory it was started with")
             check_tokens(target)
+            if self.pointer is not None and cache.copied is None:
+                raise InputError("a model that copies decodes with a cache from its own `start_cache`")
             cache.expect(target.size(0), target.size(1), lengths)
             with torch.no_grad():  # what a cache keeps carries no gradient, so nothing that reads it can
                 counts = None if lengths is None else on_host(lengths)
@@ -177,10 +171,10 @@ class Transformer(nn.Module):
             cache.copied = self._copied(self.pointer, memory, beams)
         return cache
 
-    def logits(self, states: Tensor, mask: Tensor | None = None) -> Tensor:
+    def logits(self, states: Tensor, mask: Tensor | None = None, tokens: Tensor | None = None) -> Tensor:
         """Return the logits (B, T, W) over the vocabulary for the states of the last stack, or those of the head.
 
-        A head needs the mask of a `Memory` too: `model.logits(*model.encode(source))`.
+        A head needs the mask of a `Memory` too: `model.logits(*model.encode(source))`. It reads no tokens.
         """
         logits: Tensor = self.output(states) if self.config.head is None else self.output(states, mask)
         return logits
@@ -274,7 +268,7 @@ class Transformer(nn.Module):
         return embedding(tokens, positions=sampled), at
 
     def _copied(self, pointer: Pointer, memory: Memory | None, beams: int = 1) -> SourceCache:
-        if not isinstance(memory, CopiedMemory):
+        if memory is None or memory.tokens_BS is None:
             raise InputError(
                 "a model that copies decodes from what its own `encode` returned, with the source's tokens"
             )

@@ -331,6 +331,8 @@ class Run(Config):
             config = TransformerConfig.preset(preset, **fields)
         except ConfigError as error:
             raise InputError(f"model: {error}") from None
+        if config.copying and self.training.softmax_gradient != "exact":
+            raise InputError("training.softmax_gradient is 'sampled', and a model that copies has exact gradients only")
         if config.kind != self.shape:
             raise InputError(f"model describes a model that is {config.kind}; {self.task[0].kind} needs {self.shape}")
         return self._with_room_for_parts(config)

@@ -103,6 +103,8 @@ def test_it_is_the_kernel_that_computes(parts: dict[str, RelativePositions | Sli
         AttentionParts(ShawPositions(WIDTH, WIDTH)),
         AttentionParts(RotaryPositions(WIDTH)),
         AttentionParts(ALiBi(HEADS), softcap=30.0),
+        AttentionParts(ALiBi(1)),
+        AttentionParts(T5Bias(1, bidirectional=True)),
     ],
 )
 def test_the_plain_layer_computes_what_the_kernel_does_not_know(parts: AttentionParts) -> None:
@@ -118,6 +120,25 @@ def test_other_positions_than_0_1_2_are_left_to_the_plain_layer() -> None:
     expected = layer(x, positions=positions)
     assert not torch.allclose(expected, layer(x))
     torch.testing.assert_close(fast(x, positions=positions), expected)
+
+
+@pytest.mark.parametrize("positions", [ALiBi(HEADS), RotaryPositions(WIDTH)])
+def test_what_is_accelerated_is_still_compiled_and_exported(positions: RelativePositions) -> None:
+    layer = by_kernel(layer_with(AttentionParts(positions))).eval()
+    x = torch.randn(1, 9, layer.d_model)
+    exported = torch.export.export(layer, (x,)).module()
+    torch.testing.assert_close(exported(x), layer(x))
+    traced = torch.compile(layer, fullgraph=True, backend="eager")
+    torch.testing.assert_close(traced(x), layer(x))
+
+
+def test_a_window_of_nothing_is_the_plain_layers() -> None:
+    layer = by_kernel(layer_with(AttentionParts(pattern=SlidingWindow(1))))
+    assert isinstance(layer.pattern, SlidingWindow)
+    layer.pattern.size = 0
+    x = torch.randn(1, 9, layer.d_model)
+    torch.testing.assert_close(layer(x), MultiHeadAttention.forward(layer, x))
+    torch.testing.assert_close(layer(x), layer.output(layer.value(x)))
 
 
 def test_a_changed_bias_is_what_runs() -> None:

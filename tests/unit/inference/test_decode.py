@@ -82,7 +82,7 @@ def test_several_searches_at_once_find_what_one_finds(precision: Precision, thre
 def test_a_small_step_of_a_model_without_kernels_has_one_thread(
     sentences: int, threads: int, three_threads: None
 ) -> None:
-    model = model_of(d_model=64, d_ff=64).eval()
+    model = model_of(d_model=128, d_ff=64).eval()
     found: list[int] = []
     model.output.register_forward_hook(lambda *_: found.append(torch.get_num_threads()))
     decode(model, [[5, 6, 2]] * sentences)

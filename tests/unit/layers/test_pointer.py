@@ -7,12 +7,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 import regard
 from regard.acceleration.known import unknown_module
 from regard.errors import ConfigError, InputError
 from regard.inference.decode import decode
 from regard.layers import Pointer, PointerOutput
+from regard.training import Run
 
 
 def model_of(**changes: object) -> regard.Transformer:
@@ -106,7 +108,7 @@ def test_it_is_saved_and_loaded_and_no_backend_takes_it_for_another(tmp_path: Pa
 def test_what_does_not_go_together_is_refused() -> None:
     for changes, says in (
         ({"encoder_layers": 0}, "copying is from a source"),
-        ({"source_vocab_size": 50, "shared_embeddings": "target-output"}, "copying needs one vocabulary"),
+        ({"source_vocab_size": 40, "shared_embeddings": "target-output"}, "copying needs one vocabulary"),
         ({"sharing": {"embedding_width": 8}}, "factorized embeddings"),
     ):
         with pytest.raises(ConfigError, match=says):
@@ -115,5 +117,27 @@ def test_what_does_not_go_together_is_refused() -> None:
     plain = model_of(copying=False)
     with pytest.raises(InputError, match="its own `encode`"):
         model.decode(tokens(1, 2), plain.encode(tokens(1, 3)))
-    with pytest.raises(InputError, match="states are 32 wide"):
-        model.output(torch.randn(1, 2, 32).double())
+    with pytest.raises(InputError, match="states are 31 wide"):
+        model.output(torch.randn(1, 2, 31).double())
+    with pytest.raises(InputError, match="its own `start_cache`"):
+        model.decode(tokens(1, 1), cache=model._decoder_parts()[0].start_cache(*plain.encode(tokens(1, 3))[:2]))
+    run = """
+        data.train = [{ kind = "dates" }]
+        model = { preset = "tiny", copying = true }
+    """
+    with pytest.raises(ConfigError, match="exact gradients only"):
+        Run.from_toml(run, changes=["training.steps=2", 'training.softmax_gradient="sampled"'])
+    with pytest.raises(ConfigError, match="copying needs one vocabulary"):
+        Run.from_toml(run, changes=["training.steps=2", "tokenizer.shared=false"])
+
+
+@pytest.mark.parametrize(("B", "S", "T"), [(0, 5, 4), (2, 5, 0), (2, 0, 3)])
+def test_nothing_is_decoded_from_nothing(B: int, S: int, T: int) -> None:
+    model = model_of()
+    assert model(tokens(B, S), tokens(B, T)).shape == (B, T, 40)
+
+
+def test_a_memory_is_rebuilt_with_its_tokens() -> None:
+    model, source, target = model_of(), tokens(2, 5), tokens(2, 4)
+    memory = tree_map(lambda x: x, model.encode(source))
+    torch.testing.assert_close(model.logits(model.decode(target, memory)), model(source, target))

@@ -45,7 +45,7 @@ def test_the_model_gives_the_logits_of_its_head_whatever_the_padding(config: Tra
     source = tokens(3, 6, VOCAB)
     source[1, 4:], source[2, 1:] = 0, 0
     logits, memory = model(source), model.encode(source)
-    assert logits.equal(model.output(*memory))
+    assert logits.equal(model.output(memory.states_BSD, memory.mask))
     assert logits.equal(model.logits(*memory))
     is_span = config.head is not None and config.head.kind == "span"
     assert logits.shape == ((3, 6, 2) if is_span else (3, model.output.linear.out_features))

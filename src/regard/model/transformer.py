@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -36,8 +36,14 @@ class Memory(NamedTuple):
 
     states_BSD: Tensor
     mask: Tensor
-    tokens_BS: Tensor | None = None
-    """The source itself, for a model that copies from it."""
+
+
+class CopiedMemory(NamedTuple):
+    """The same with the tokens of the source, for a model that copies from it; it goes wherever a `Memory` goes."""
+
+    states_BSD: Tensor
+    mask: Tensor
+    tokens_BS: Tensor
 
 
 class Transformer(nn.Module):
@@ -87,7 +93,10 @@ class Transformer(nn.Module):
         x_BSD, at = self._embedded(self.source_embedding, source)
         mask = padding_mask(source, self.config.pad_id) if source_mask is None else _key_mask(source_mask, source)
         states_BSD = self.encoder(x_BSD, mask, **at, **self._counting(costs))
-        return Memory(states_BSD, mask, None if self.pointer is None else source)
+        if self.pointer is None:
+            return Memory(states_BSD, mask)
+        memory: Any = CopiedMemory(states_BSD, mask, source)
+        return cast(Memory, memory)
 
     def decode(
         self,
@@ -171,10 +180,10 @@ class Transformer(nn.Module):
             cache.copied = self._copied(self.pointer, memory, beams)
         return cache
 
-    def logits(self, states: Tensor, mask: Tensor | None = None, tokens: Tensor | None = None) -> Tensor:
+    def logits(self, states: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the logits (B, T, W) over the vocabulary for the states of the last stack, or those of the head.
 
-        A head needs the mask of a `Memory` too: `model.logits(*model.encode(source))`. It reads no tokens.
+        A head needs the mask of a `Memory` too: `model.logits(*model.encode(source))`.
         """
         logits: Tensor = self.output(states) if self.config.head is None else self.output(states, mask)
         return logits
@@ -198,7 +207,7 @@ class Transformer(nn.Module):
         if kind == "decoder-only":
             return self.logits(self.decode(tokens))
         memory = self.encode(tokens)
-        return self.logits(memory.states_BSD) if self.config.head is None else self.logits(*memory)
+        return self.logits(memory.states_BSD, None if self.config.head is None else memory.mask)
 
     def describe(self) -> str:
         """Return tables of this model: every symbol, its meaning, its shape and its parameters."""
@@ -267,8 +276,8 @@ class Transformer(nn.Module):
         at = {"positions": sampled.positions} if embedding.positions is None else {}
         return embedding(tokens, positions=sampled), at
 
-    def _copied(self, pointer: Pointer, memory: Memory | None, beams: int = 1) -> SourceCache:
-        if memory is None or memory.tokens_BS is None:
+    def _copied(self, pointer: Pointer, memory: object, beams: int = 1) -> SourceCache:
+        if not isinstance(memory, CopiedMemory):
             raise InputError(
                 "a model that copies decodes from what its own `encode` returned, with the source's tokens"
             )

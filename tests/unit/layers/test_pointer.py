@@ -39,6 +39,7 @@ def test_probabilities_are_those_of_the_formula(T: int, S: int, seed: int) -> No
         exponentials = [torch.tensor(score).double().exp() if real[i] else 0.0 for i, score in enumerate(scores)]
         total = sum(exponentials)
         p_gen = torch.sigmoid(output.generate(states[t]))[0]
+        assert output.bias is not None
         expected = p_gen * (output.weight @ states[t] + output.bias).softmax(-1)
         for i in range(S):
             if total > 0.0:

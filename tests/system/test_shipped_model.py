@@ -18,7 +18,7 @@ from regard import models
 EVERYDAY = {
     "en": {
         "Ich habe Hunger.": "I'm hungry.",
-        "Wo ist Tom?": "Where is Tom?",
+        "Wo ist Tom?": "Where is Tom?|Where's Tom?",
         "Das ist mein Buch.": "This is my book.|That's my book.|It's my book.",
         "Danke!": "Thank you!|Thanks!",
     },
@@ -103,10 +103,9 @@ def test_accents_and_ligatures_in_characters_of_their_own_make_no_difference(
     assert model.translate(text, to="en").text == model.translate(usual, to="en").text
 
 
-def test_a_short_sentence_that_loses_its_words_is_reported(model: regard.Translator) -> None:
-    source = "Ich\u3164habe\u3164Hunger."  # a filler of Hangul, which counts as a letter
-    made = model.translate(source, to="en")
-    assert made.untranslated == (source,) or "hungry" in made.text
+def test_letters_that_show_as_spaces_are_spaces(model: regard.Translator) -> None:
+    source = "Ich\u3164habe\u3164Hunger."  # a filler of Hangul
+    assert model.translate(source, to="en").text == model.translate("Ich habe Hunger.", to="en").text
 
 
 LONG_LINES = [
@@ -243,10 +242,13 @@ def junk_lines(count: int) -> Iterator[str]:
             yield "".join(draw.choice(words) + draw.choice(glue) for _ in range(length % 19))
 
 
+FILLERS = frozenset("\u115f\u1160\u3164\uffa0")  # letters that show as spaces
+
+
 def lost_in_translation(line: str, made: str, alphabet: frozenset[str]) -> list[str]:
     """Return what is missing: characters that the model can only copy, and the whole line if hardly a word came."""
     present = {*made, *unicodedata.normalize("NFC", made), *unicodedata.normalize("NFD", made)}
-    copied = [char for char in line if unicodedata.category(char)[0] in "LNSP" and char not in alphabet]
+    copied = [char for char in line if unicodedata.category(char)[0] in "LNSP" and char not in alphabet | FILLERS]
     lost = [char for char in copied if not present & {char, unicodedata.normalize("NFC", char)}]
     letters, written = (sum(map(str.isalnum, text)) for text in (line, made))
     return lost + ([line] if 6 * written < letters else [])
@@ -281,13 +283,13 @@ def test_its_test_set_comes_with_it() -> None:
 
 
 @pytest.mark.slow
-def test_it_scores_what_the_readme_says() -> None:
+def test_it_scores_what_its_card_says() -> None:
     command = [sys.executable, "-m", "regard", "evaluate", "--model", "de-en", "--bootstrap", "1"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    card = (models.path_of("de-en") / "README.md").read_text(encoding="utf-8")
     for direction, row in (("de → en", r"German → English \| "), ("en → de", r"English → German \| ")):
         (found,) = re.findall(rf"^{direction}, 2,000 pairs: (.*) BLEU, (.*) chrF$", printed, re.MULTILINE)
-        (stated,) = re.findall(rf"{row}(\d+\.\d) BLEU, (\d+\.\d) chrF \|", readme)
+        (stated,) = re.findall(rf"{row}(\d+\.\d) ± \d\.\d \| (\d+\.\d) ±", card)
         # Processors round int8 differently: up to 0.15 of a point was measured.
         assert [float(x) for x in found] == pytest.approx([float(x) for x in stated], abs=0.25)
 

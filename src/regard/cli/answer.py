@@ -34,7 +34,7 @@ def answer(
     question: Annotated[
         list[str] | None, typer.Argument(help="Questions; without any, lines of standard input.")
     ] = None,
-    model: Annotated[str, typer.Option(help="Model directory or packaged model.")] = "stories",
+    model: Annotated[str, typer.Option(help="Model directory or packaged model.")],
     contexts: Contexts,
     threshold: Annotated[float | None, typer.Option(help="Margin over no answer, in logits (extractive).")] = None,
     form: Annotated[Format, typer.Option("--format", help="Format of a line of output.")] = Format.text,

@@ -22,6 +22,7 @@ _NO_WORD = re.compile(
     rf"(?<![^\s{_UNSPACED}])[^\s{_UNSPACED}]{{1001,}}+|(?<![^\s,;.!?…{_UNSPACED}])[^\s,;.!?…{_UNSPACED}]{{121,}}+"
 )
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
+_FILLERS = dict.fromkeys((0x115F, 0x1160, 0x3164, 0xFFA0), " ")  # of Hangul: letters that show as spaces
 _INVISIBLE = {
     0x200B: " ",
     **dict.fromkeys(map(ord, "\u00ad\u2060\ufeff")),
@@ -142,7 +143,7 @@ def with_plain_spaces(text: str) -> str:
     >>> with_plain_spaces("a\\u00a0b\\tc")
     'a b c'
     """
-    return " ".join(composed(text).translate(_INVISIBLE | _LIGATURES).split())
+    return " ".join(composed(text).translate(_INVISIBLE | _LIGATURES | _FILLERS).split())
 
 
 def composed(text: str) -> str:

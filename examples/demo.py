@@ -18,7 +18,7 @@ SENTENCES = {
         "Ich habe Hunger.",
         "Wo ist der Bahnhof?",
         "Das Wetter ist heute sehr schön.",
-        "Das Buch kostet 12,50 Euro. Mehr dazu steht auf www.example.org.",
+        "Das Buch kostet 12,50 Euro. Du findest es unter www.example.org.",
     ],
     "de": [
         "I don't know what to say.",

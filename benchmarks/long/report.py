@@ -86,7 +86,6 @@ def _headline(headline: Points) -> list[str]:
         ("*local-attention* over the window without kernels", "peer:local-attention", "window, without kernels", 16384),
         ("T5 bias over exact with a learned bias, at 2,048", "T5 bias", "exact with a learned bias", 2048),
         ("Shaw over exact with a learned bias, at 2,048", "Shaw", "exact with a learned bias", 2048),
-        ("*local-attention* over the window without kernels", "peer:local-attention", "window, without kernels", 16384),
         ("T5 bias over exact without bias, at 2,048", "T5 bias", "exact", 2048),
         ("T5 bias without kernels over exact without bias", "T5 bias, without kernels", "exact", 2048),
         ("Shaw over exact without bias, at 2,048", "Shaw", "exact", 2048),

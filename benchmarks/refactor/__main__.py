@@ -25,9 +25,9 @@ Pairs = list[tuple[float, float]]
 class Worker:
     """A process that measures a workload with the package of a checkout."""
 
-    def __init__(self, checkout: Path, workload: str) -> None:
+    def __init__(self, checkout: Path, workload: str, old: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(ROOT / "benchmarks" / "refactor" / "workload.py"), workload],
+            [sys.executable, str(ROOT / "benchmarks" / "refactor" / "workload.py"), workload, str(old)],
             env={**os.environ, "PYTHONPATH": f"{checkout / 'src'}"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -57,7 +57,7 @@ def measured(old: Path, workload: str, processes: int, rounds: int) -> Pairs:
     """Measure with so many fresh processes of each checkout, one after the other, so many rounds each."""
     pairs: Pairs = []
     for _ in range(processes):
-        workers = [Worker(checkout, workload) for checkout in (old, ROOT)]
+        workers = [Worker(checkout, workload, old) for checkout in (old, ROOT)]
         for number in range(rounds):
             found = [0.0, 0.0]
             for at in (0, 1) if number % 2 == 0 else (1, 0):

@@ -73,7 +73,7 @@ def translate(precision: str, beam: int, count: int) -> Measure:
     """Measure sentences a second."""
     import regard
 
-    pipeline, texts = regard.load("de-en", precision=precision), sentences(count)  # type: ignore[call-overload]
+    pipeline, texts = regard.load(_model(), precision=precision), sentences(count)  # type: ignore[call-overload]
     pipeline.translate(texts[:64], to="en", beam=beam)
 
     def measure() -> float:
@@ -86,7 +86,7 @@ def one_sentence(beam: int) -> Measure:
     """Measure single sentences a second, the median of many."""
     import regard
 
-    pipeline = regard.load("de-en")
+    pipeline = regard.load(_model())
 
     def measure() -> float:
         seconds = []
@@ -108,7 +108,7 @@ def validate(count: int) -> Measure:
 
     decode = import_module("regard.inference.decode" if find_spec("regard.inference") else "regard.pipeline").decode
 
-    pipeline = regard.load("de-en", precision="float")
+    pipeline = regard.load(_model(), precision="float")
     sources = [pipeline.encoded(text, "en") for text in sentences(count)]
 
     def measure() -> float:
@@ -131,6 +131,11 @@ WORKLOADS: dict[str, Callable[[], Measure]] = {
     "one sentence, greedy": lambda: one_sentence(1),
     "validation, greedy": lambda: validate(300),
 }
+
+
+def _model() -> Path:
+    """Return the directory of the model in the old checkout's package, which both load."""
+    return Path(sys.argv[2]) / "src" / "regard" / "models" / "de-en"
 
 
 def main(name: str) -> None:

@@ -15,11 +15,12 @@ from regard.data.placeholders import LETTERS, has_placeholder, masked_pair
 from regard.data.sentence_patterns import PATTERNS, PEOPLE, PLACES
 from regard.errors import InputError
 
-AUGMENTATION_VERSION = 1
+AUGMENTATION_VERSION = 2
 """Changes whenever the forms do: what was encoded from other ones is encoded anew."""
 
 _SMALL = re.compile(r"(?<![\w.,:/$€-])([2-9]|[1-9]\d)(?![\w:/]|[.,]\d|\.\s)")
 _NAME = re.compile(rf"\b({'|'.join((*PEOPLE, *PLACES))})(s?)\b")
+_DATE = re.compile(r"\{date\}(?:,? \{x\})?")  # of a pattern, with its year
 _ENDS = ".!?"
 _MASKED = 0.8  # of the pairs with numbers and addresses; a model should also do without placeholders
 _FORMS = {"folded": 16, "small": 4, "name": 6, "pattern": 8, "inserted": 4, "identity": 3}
@@ -143,6 +144,8 @@ def _of_pattern(how: Augmentation, draw: random.Random) -> Pair:
     forward = (how.source, how.target) in PATTERNS
     languages = (how.source, how.target) if forward else (how.target, how.source)
     first, second = draw.choice(PATTERNS[languages])
+    if draw.random() < _MASKED:
+        first, second = (_DATE.sub(LETTERS[-1], text) for text in (first, second))
     letters = list(LETTERS[:2])
     day = date(2000, 1, 1) + timedelta(days=draw.randrange(366))  # the year is a placeholder
     values = {"x": letters[0], "y": letters[1], "s": str(draw.randrange(2, 100)), "name": _new_name(draw)}

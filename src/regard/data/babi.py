@@ -3,10 +3,13 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from regard.data.corpora import Corpus, Example, Fields, check_fields
 from regard.data.examples import Answer
+from regard.data.exchanged_words import BABI, EXCHANGE_VERSION, with_copies
 from regard.data.reading import matching_files, read_lines
 from regard.errors import DataError
 
@@ -19,13 +22,23 @@ class Babi(Corpus):
     kind: Literal["babi"] = "babi"
     path: Path
     """The file of a task, or a pattern for several, such as `babi/*_train.txt`."""
+    copies: Annotated[int, Field(ge=0, le=1000)] = 0
+    """How many copies of each question are added, with names, places and things exchanged in its whole story."""
 
     def read_examples(self, fields: Fields) -> Iterator[Example]:
         """Read the questions, each with the number and the name of its task."""
         check_fields(self.kind, _FIELDS, fields)
         if self.path.is_dir():
             raise DataError(f"{self.path} is a directory; its files are named by a pattern: {self.path}/*_train.txt")
-        return (example for file in self.files() for example in read_babi(file))
+        return (example for file in self.files() for example in self._questions(file))
+
+    def _questions(self, file: Path) -> Iterator[Example]:
+        alike = BABI.get(_task(file)[0] or 0, ()) if self.copies else ()
+        return with_copies(read_babi(file), alike, self.copies)
+
+    def made_by(self) -> str:
+        """Return what decides about the questions beside the files: the words that are exchanged."""
+        return super().made_by() + (f" exchanged words {EXCHANGE_VERSION}" if self.copies else "")
 
     def files(self) -> list[Path]:
         """Return the files, in the order of the tasks' numbers."""

@@ -1,11 +1,11 @@
-"""Numbers and times of day as a language writes them, by the CLDR data in Babel."""
+"""Numbers, dates and times of day as a language writes them, by the CLDR data in Babel."""
 
 import re
 from datetime import date
 from functools import lru_cache
 
 from babel import Locale, UnknownLocaleError
-from babel.dates import format_skeleton
+from babel.dates import format_date, format_skeleton
 
 _CLOCK_12 = re.compile(r"(\d{1,2}):(\d\d)\s?([ap])\.?m\.?", re.IGNORECASE)
 
@@ -78,3 +78,47 @@ def day_and_month(day: date, language: str) -> str:
     ('24. Dezember', 'December 24')
     """
     return format_skeleton("MMMMd", day, locale=language)
+
+
+@lru_cache(maxsize=64)
+def _months(language: str) -> dict[str, int]:
+    """Return the numbers of the months by their names in lower case; none for a language without data."""
+    locale = _locale(language)
+    if locale is None:
+        return {}
+    return {str(name).lower(): number for number, name in locale.months["format"]["wide"].items()}
+
+
+@lru_cache(maxsize=64)
+def date_pattern(language: str) -> str | None:
+    """Return a regular expression for dates with the name of a month, such as "17. Mai 2019" and "May 17th".
+
+    Case does not matter where there is a year. Without one, the name of the month is written as the language does:
+    "may 17" may be something else.
+    """
+    locale = _locale(language)
+    if locale is None:
+        return None
+    month = "|".join(re.escape(str(name)) for name in locale.months["format"]["wide"].values())
+    day, year = r"\d{1,2}(?:st|nd|rd|th|\.)?", r"[12]\d{3}"
+    with_year = rf"(?:{day}(?:\ of)?\ (?:{month}),?\ {year}|(?:{month})\ {day},?\ {year})"
+    without = rf"(?:{day}(?:\ of)?\ (?:{month})|(?:{month})\ {day})"
+    return rf"(?<![\w.,:/–-])(?:(?i:{with_year})|{without})(?![\w–-]|[.,:/]\d)"
+
+
+def localized_date(text: str, source: str, target: str) -> str:
+    """Return a date with the name of a month as another language writes it; what is no such date stays as it is.
+
+    >>> localized_date("17. Mai 2019", "de", "en"), localized_date("May 17th", "en", "de")
+    ('May 17, 2019', '17. Mai')
+    """
+    words = re.findall(r"\w+", text.lower())
+    month = next((_months(source)[word] for word in words if word in _months(source)), None)
+    numbers = [int(found) for found in re.findall(r"\d+", text)]
+    if month is None or not numbers or _locale(target) is None:
+        return text
+    try:
+        day = date(*(numbers[1:] or [2000]), month, numbers[0])
+    except (TypeError, ValueError):
+        return text
+    return format_date(day, "long", locale=_locale(target)) if len(numbers) > 1 else day_and_month(day, target)

@@ -8,8 +8,9 @@ Models that are trained so (`augment` of a corpus) say so in `generation.json`.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
-from regard.data.localization import localized_number, localized_time
+from regard.data.localization import date_pattern, localized_date, localized_number, localized_time
 
 LETTERS = tuple(map(chr, range(0x5D0, 0x5EB)))
 """The letters that stand for something: those of the Hebrew alphabet, two bytes each, in this order."""
@@ -20,8 +21,7 @@ _FILE = (
     "|html?|css|js|json|xml|toml|ya?ml|ini|cfg|conf|log|md|tex|py|c|h|cpp|java|sh|so"
 )
 _UNIT = "kg|g|mg|km|m|cm|mm|l|ml|[kKMGT]B|[kMG]?Hz|k?W|k?V|mAh|h|min|px|pt"
-_ITEM = re.compile(
-    rf"""
+_ITEMS = rf"""
     (?P<address>
         (?:https?|ftp|file)://[^\s<>"„“”»«]+ | \b(?i:www\.)[^\s<>"„“”»«]+      # URLs
       | [\w.+-]+@[\w-]+(?:\.[\w-]+)+                                    # e-mail addresses
@@ -31,17 +31,25 @@ _ITEM = re.compile(
       | (?<![\w@.])@\w{{3,}}                                            # accounts
       | %(?:\d+\$)?[-+0]?\d*(?:\.\d+)?l{{0,2}}[sdiufxc](?!\w) | %\(\w+\)[sd](?!\w) | %\d(?!\w) | \{{\w*\}} | \$\{{\w+\}}
     )
-    | (?P<time>(?<![\w.,:])\d{{1,2}}:\d\d\s?[ap](?:\.m\.(?=\s+[a-z]|,)|\.m\b|m\b))
+    | (?P<date>DATE)
+    | (?P<time>(?<![\w.,:])\d{{1,2}}:\d\d\s?
+        (?:[ap](?:\.m\.(?=\s+[a-z]|,)|\.m\b|m\b) | [AP](?:\.M\.(?=\s+[A-Z]{{2}}|,)|\.M\b|M\b)))
     | (?P<number>(?<![\w])\d++(?:[.,:/'’×-]\d++)*+(?:(?!\w)|(?=(?:{_UNIT})\b)))
-    """,
-    re.VERBOSE,
-)
+"""
 _HINT = re.compile(r"[\d@%{/]|\w\.\w")  # without one of these there is nothing to find
 _LETTER = re.compile(f"[{LETTERS[0]}-{LETTERS[-1]}]")
 _ENDS = ".,;:!?)]}'’\"…"
+_NEVER = r"(?!)"
 _OF_A_NAME = re.compile(
     r"(?:\b(?:[Vv]ersions?|[Rr]elease|[Ss]ection|[Cc]hapter|v\.?)|(?<=[a-zäöü,;] )[A-Z][a-z]+\w*)\s?$"
 )
+
+
+@lru_cache(maxsize=64)
+def _item(language: str | None) -> re.Pattern[str]:
+    """Return what finds items in a text of a language, which the names of months depend on."""
+    dates = None if language is None else date_pattern(language)
+    return re.compile(_ITEMS.replace("DATE", dates or _NEVER), re.VERBOSE)
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,8 @@ def masked(text: str, source: str | None = None, target: str | None = None, lett
     >>> masked("Das kostet 12,50 Euro.", "de", "en")
     Masked(text='Das kostet א Euro.', items={'א': '12.50'}, originals={'א': '12,50'})
 
-    With the languages of both sides, numbers and times of day are localized. A number with a point after "version" or
+    With the languages of both sides, numbers, dates and times of day are localized. The letters of dates are the last
+    ones: a model can tell them from numbers. A number with a point after "version" or
     a name is that of a version, and stays as it is. A letter that is in the text stands for nothing else.
     """
     if not _HINT.search(text):
@@ -100,7 +109,7 @@ def masked(text: str, source: str | None = None, target: str | None = None, lett
     originals: dict[str, str] = {}
     parts: list[str] = []
     done = 0
-    for match in _ITEM.finditer(text):
+    for match in _item(source).finditer(text):
         item = match[0].rstrip(_ENDS) if match["address"] and match[0][0] not in "%{$" else match[0]
         if not item or (match["number"] and len(item) < 3):
             continue
@@ -109,7 +118,7 @@ def masked(text: str, source: str | None = None, target: str | None = None, lett
         if letter is None:
             if not free:
                 break
-            letter = free.pop(0)
+            letter = free.pop(-1 if match["date"] else 0)
             items[letter], originals[letter] = written, item
         parts += [text[done : match.start()], letter]
         done = match.start() + len(item)
@@ -119,6 +128,8 @@ def masked(text: str, source: str | None = None, target: str | None = None, lett
 def _localized(match: re.Match[str], item: str, source: str | None, target: str | None) -> str:
     if source is None or target is None or match["address"]:
         return item
+    if match["date"]:
+        return localized_date(item, source, target)
     if match["time"]:
         return localized_time(item, target)
     if item.count(".") == 1 and "," not in item and _OF_A_NAME.search(match.string[: match.start()]):
@@ -137,7 +148,7 @@ def masked_pair(pair: tuple[str, str], source: str, target: str) -> tuple[str, s
     found = masked(pair[0], source, target)
     if not found.items:
         return None
-    other = masked(pair[1])
+    other = masked(pair[1], target, target)
     letters = {_key(item): letter for letter, item in found.items.items()}
     if len(letters) < len(found.items) or {_key(item) for item in other.items.values()} != set(letters):
         return None

@@ -89,6 +89,12 @@ We got married on {date}, {x}.|Wir haben am {date} {x} geheiratet.
 The meeting is on {x}.|Die Sitzung ist am {x}.
 The offer is valid until {x}.|Das Angebot gilt bis {x}.
 Please answer by {date}.|Bitte antworten Sie bis zum {date}.
+The shop has been closed since {date}.|Das Geschäft ist seit dem {date} geschlossen.
+She has lived in {place} since {date}, {x}.|Sie wohnt seit dem {date} {x} in {place}.
+The letter of {date}, {x} has arrived.|Der Brief vom {date} {x} ist angekommen.
+I will be away from {date}.|Ich bin ab dem {date} nicht da.
+On {date}, {x}, it snowed in {place}.|Am {date} {x} hat es in {place} geschneit.
+Today is {date}.|Heute ist der {date}.
 The house was built in {x}.|Das Haus wurde {x} gebaut.
 I've lived here since {x}.|Ich wohne seit {x} hier.
 He was president from {x} to {y}.|Er war von {x} bis {y} Präsident.

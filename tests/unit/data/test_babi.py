@@ -8,6 +8,7 @@ import pytest
 from regard import ConfigError
 from regard.data import Answer, Babi
 from regard.data.babi import read_babi
+from regard.data.exchanged_words import BABI
 from regard.errors import DataError
 from tests.unit.data.shared import shared
 
@@ -80,3 +81,27 @@ def test_the_published_tasks_have_a_thousand_questions_each(tmp_path: Path) -> N
         assert counts == [1000] * 20
         assert all(example["context"].endswith(".") for example in found)
     assert (found[0]["task_name"], found[-1]["task_name"]) == ("single-supporting-fact", "agents-motivations")
+
+
+def test_copies_exchange_words_in_the_whole_story_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "qa8_lists-sets_train.txt"
+    path.write_text(STORIES)
+    found = list(Babi(path=path, copies=30).examples(FIELDS))
+    assert found == list(Babi(path=path, copies=30).examples(FIELDS))
+    assert found[::31] == list(Babi(path=path).examples(FIELDS))
+    assert len({example["context"] for example in found[:31]}) > 5
+    for example in found[:31]:
+        person, thing = example["context"].split()[0], example["answers"][0].text.split(",")[0]
+        assert example["context"] == f"{person} took the {thing}. {person} took the ball."
+        assert example["question"] == f"What is {person} carrying?"
+
+
+def test_copies_of_tasks_that_are_not_known_are_not_made(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text(STORIES)
+    assert len(list(Babi(path=tmp_path / "mine.txt", copies=5).examples(FIELDS))) == 3
+
+
+def test_no_word_of_a_task_is_in_two_lists() -> None:
+    for alike in BABI.values():
+        forms = [form for words in alike for word in words for form in ((word,) if isinstance(word, str) else word)]
+        assert len(forms) == len(set(forms))

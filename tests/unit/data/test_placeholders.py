@@ -29,7 +29,8 @@ def test_addresses_and_numbers_are_found(text: str, items: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["z.B. usw.", "and/or", "in 24 Tagen", "the 1990s", "A320", "100%sure of 5 %", "Ende.Anfang"]
+    "text",
+    ["z.B. usw.", "and/or", "in 24 Tagen", "the 1990s", "A320", "100%sure of 5 %", "Ende.Anfang", "It may 5 times"],
 )
 def test_words_and_small_numbers_stay(text: str) -> None:
     assert masked(text.replace("100%", "")).items == {}
@@ -45,13 +46,31 @@ def test_words_and_small_numbers_stay(text: str) -> None:
         ("version 2.5 weighs 2.25 kg", "en", "de", "version 2.5 weighs 2,25 kg"),
         ("at 3:30 p.m. today", "en", "de", "at 15:30 today"),
         ("at 12:05 a.m.", "en", "de", "at 0:05."),
+        ("AT 3:30 P.M. TODAY", "en", "de", "AT 15:30 TODAY"),
         ("um 15:30 Uhr", "de", "en", "um 15:30 Uhr"),
+        ("Seit dem 17. Mai 2019", "de", "en", "Seit dem May 17, 2019"),
+        ("AM 3. MÄRZ 1999", "de", "en", "AM March 3, 1999"),
+        ("on May 17th, 2019, and 3 June", "en", "de", "on 17. Mai 2019, and 3. Juni"),
+        ("on may 17, 2019", "en", "de", "on 17. Mai 2019"),
         ("12.50", "xx", "yy", "12.50"),
     ],
 )
 def test_numbers_and_times_are_localized(text: str, source: str, target: str, written: str) -> None:
     found = masked(text, source, target)
     assert found.filled(found.text) == written
+
+
+@pytest.mark.parametrize(
+    "text", ["you may 12 times", "May 35", "May 17-19", "in May 2019", "the 12 Mays", "February 30"]
+)
+def test_what_is_no_date_is_not_taken_for_one(text: str) -> None:
+    found = masked(text, "en", "de")
+    assert found.filled(found.text) == text
+
+
+def test_dates_have_the_last_letters_on_both_sides() -> None:
+    pair = ("On May 3, 2019 we met 1200 people.", "Am 3. Mai 2019 trafen wir 1200 Leute.")
+    assert masked_pair(pair, "en", "de") == ("On ת we met א people.", "Am ת trafen wir א Leute.")
 
 
 def test_a_word_of_its_own_stays_one() -> None:

@@ -118,7 +118,7 @@ def localized_date(text: str, source: str, target: str) -> str:
     if month is None or not numbers or _locale(target) is None:
         return text
     try:
-        day = date(*(numbers[1:] or [2000]), month, numbers[0])
-    except (TypeError, ValueError):
+        day = date(numbers[1] if len(numbers) > 1 else 2000, month, numbers[0])
+    except ValueError:
         return text
     return format_date(day, "long", locale=_locale(target)) if len(numbers) > 1 else day_and_month(day, target)

@@ -50,7 +50,7 @@ class ShawPositions(RelativePositions):
         """Return Σ_j weight_ij a^V_{j-i}, BHTV."""
         before, near, after = self._ranges(query_positions, key_positions)
         # Split rather than sliced: the gradient of each slice would be as large as the whole.
-        before_BHTS, near_BHTN, after_BHTS = weights_BHTS.split([before, near, after], dim=-1)
+        before_BHTS, near_BHTN, after_BHTS = torch.split(weights_BHTS, [before, near, after], dim=-1)
         index = self._index(query_positions, key_positions[..., before : before + near]).expand(near_BHTN.shape)
         sums = weights_BHTS.new_zeros(*weights_BHTS.shape[:3], self.value_vectors.size(0))
         sums = sums.scatter_add(-1, index, near_BHTN)
@@ -58,7 +58,8 @@ class ShawPositions(RelativePositions):
         added = sums @ vectors
         if near == key_positions.size(-1):
             return added
-        return added + before_BHTS.sum(-1, True) * vectors[0] + after_BHTS.sum(-1, True) * vectors[-1]
+        far: Tensor = before_BHTS.sum(-1, True) * vectors[0] + after_BHTS.sum(-1, True) * vectors[-1]
+        return added + far
 
     def _ranges(self, query_positions: Tensor, key_positions: Tensor) -> tuple[int, int, int]:
         """Return how many keys come before, within and after `max_distance` of the queries: the others have one vector.

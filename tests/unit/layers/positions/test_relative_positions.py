@@ -227,6 +227,32 @@ def test_relative_keys_and_values_never_take_a_vector_for_each_pair() -> None:
     assert layer.value_vectors.grad is not None
 
 
+@pytest.mark.parametrize(("queries", "keys"), [((0, 40), (0, 700)), ((300, 400), (0, 700)), ((600, 650), (0, 600))])
+def test_keys_that_are_far_from_all_queries_count_as_if_each_had_its_vector(
+    queries: tuple[int, int], keys: tuple[int, int]
+) -> None:
+    torch.manual_seed(1)
+    layer = ShawPositions(4, 4, max_distance=5).double()
+    at, of = torch.arange(*queries), torch.arange(*keys)
+    query = torch.randn(2, 3, at.numel(), 4, dtype=torch.float64, requires_grad=True)
+    weights = torch.rand(2, 3, at.numel(), of.numel(), dtype=torch.float64, requires_grad=True)
+    clipped = (of - at[:, None]).clamp(-5, 5) + 5
+    expected = (
+        torch.einsum("bhtk,tsk->bhts", query, layer.key_vectors[clipped]) * 0.5,
+        torch.einsum("bhts,tsv->bhtv", weights, layer.value_vectors[clipped]),
+    )
+    found = layer.bias(query, at, of), layer.values(weights, at, of)
+    inputs = (query, weights, layer.key_vectors, layer.value_vectors)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+        seed = torch.randn_like(one)
+        gradients = [torch.autograd.grad(some, inputs, seed, allow_unused=True) for some in (one, other)]
+        for a, b in zip(*gradients, strict=True):
+            assert (a is None) == (b is None)
+            if a is not None and b is not None:
+                torch.testing.assert_close(a, b)
+
+
 def test_bad_options_are_told() -> None:
     with pytest.raises(InputError, match="buckets is 7; T5 has two halves"):
         T5Bias(2, bidirectional=False, buckets=7)

@@ -43,6 +43,7 @@ class State:
         self.source = [torch.zeros(0, 0, width, dtype=dtype) for width in source_widths]
         """For each layer (B, S, X): keys and values side by side."""
         self.source_lengths_B: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._steps_left = 0  # as many steps have room, at least
 
     @property
     def length(self) -> int:
@@ -71,7 +72,9 @@ class State:
 
     def begin_step(self) -> None:
         """Allocate one position more, which each row writes itself."""
-        self._make_room()
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            self._make_room()
         self.ancestors_BNT[np.arange(self.count), :, self.positions_B] = np.arange(self.rows)
 
     def end_step(self) -> None:
@@ -120,6 +123,7 @@ class State:
             self.source = [
                 _moved(old, self._new(more_B, source_positions, old.size(2), dtype=self.dtype)) for old in self.source
             ]
+        self._steps_left = self.ancestors_BNT.shape[2] - positions
 
 
 def _moved(old: Table, new: Table) -> Table:

@@ -101,13 +101,13 @@ class NativeStack:
             state.source_lengths_B[first:].ctypes.data,
             state.source[0].size(1) if state.source else 0,
         )
-        pointers = self._pointers_for(int(state.positions_B[places].max(initial=0)) + 1)
+        pointers = self._pointers_for(state.ancestors_BNT.shape[2])
         self._library.regard_step(ctypes.byref(pointers.stack), ctypes.byref(now), B, rows, threads(), x_RD.data_ptr())
         return x_RD
 
 
 def _pointers(tensors: Sequence[Tensor], first: int) -> Any:
-    starts = (tensor.data_ptr() + 4 * first * tensor.stride(0) for tensor in tensors)
+    starts = [tensor.data_ptr() + (4 * first * tensor.stride(0) if first else 0) for tensor in tensors]
     return (ctypes.c_void_p * len(tensors))(*starts)
 
 

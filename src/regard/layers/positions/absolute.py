@@ -42,7 +42,7 @@ class SinusoidalPositions(nn.Module):
         if self.offset + end > table.size(0):
             longer = max(self.offset + end, 2 * table.size(0))
             table = self.table = self._rows(longer, table.dtype, table.device)
-        return table[self.offset :]
+        return table[self.offset :] if self.offset else table
 
     def _rows(self, length: int, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
         return sinusoidal_positions(length, self.d_model, layout=self.layout, dtype=dtype, device=device)

@@ -20,7 +20,7 @@ AUGMENTATION_VERSION = 2
 
 _SMALL = re.compile(r"(?<![\w.,:/$€-])([2-9]|[1-9]\d)(?![\w:/]|[.,]\d|\.\s)")
 _NAME = re.compile(rf"\b({'|'.join((*PEOPLE, *PLACES))})(s?)\b")
-_DATE = re.compile(r"\{date\}(?:,? \{x\})?")  # of a pattern, with its year
+_DATE = re.compile(r"\{date\},? \{x\}")  # of a pattern, with its year
 _ENDS = ".!?"
 _MASKED = 0.8  # of the pairs with numbers and addresses; a model should also do without placeholders
 _FORMS = {"folded": 16, "small": 4, "name": 6, "pattern": 8, "inserted": 4, "identity": 3}

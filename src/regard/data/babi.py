@@ -37,8 +37,11 @@ class Babi(Corpus):
         return with_copies(read_babi(file), alike, self.copies)
 
     def made_by(self) -> str:
-        """Return what decides about the questions beside the files: the words that are exchanged."""
-        return super().made_by() + (f" exchanged words {EXCHANGE_VERSION}" if self.copies else "")
+        """Return what decides about the questions beside the files: the words that are exchanged, by task."""
+        if not self.copies:
+            return super().made_by()
+        tasks = " ".join(str(_task(file)[0]) for file in self.files())
+        return f"{super().made_by()} exchanged words {EXCHANGE_VERSION} of tasks {tasks}"
 
     def files(self) -> list[Path]:
         """Return the files, in the order of the tasks' numbers."""

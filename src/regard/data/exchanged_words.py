@@ -23,6 +23,7 @@ _PLACES = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office", "sch
 _MOVES = ("went", "moved", "journeyed", "travelled")
 _ACTIONS: Alike = (*_PEOPLE, _PLACES, ("football", "milk", "apple"), _MOVES)
 _COMPASS: Alike = (_PLACES, (("north", "n"), ("south", "s")), (("east", "e"), ("west", "w")))
+_FIELDS = ("context", "question", "answers")
 _COLORS = ("red", "pink", "blue", "yellow")
 BABI: dict[int, Alike] = {
     **dict.fromkeys((1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14), _ACTIONS),
@@ -55,7 +56,7 @@ def with_copies(examples: Iterator[Example], alike: Alike, copies: int, seed: in
         yield example
         for _ in range(copies if alike else 0):
             others = _exchanges(alike, draw)
-            yield {name: _exchanged(value, others) for name, value in example.items()}
+            yield {**example, **{name: _exchanged(example[name], others) for name in _FIELDS}}
 
 
 def _exchanges(alike: Alike, draw: random.Random) -> dict[str, str]:

@@ -77,48 +77,50 @@ def day_and_month(day: date, language: str) -> str:
     >>> day_and_month(date(2027, 12, 24), "de"), day_and_month(date(2027, 12, 24), "en")
     ('24. Dezember', 'December 24')
     """
-    return format_skeleton("MMMMd", day, locale=language)
+    return format_skeleton("MMMMd", day, locale=_locale(language))
+
+
+def has_12_hour_clock(language: str) -> bool:
+    """Whether a language writes times of day with "a.m." and "p.m.": in German, "3:30 am" is the start of a date."""
+    locale = _locale(language)
+    return locale is not None and "H" not in str(locale.time_formats["short"].pattern)
 
 
 @lru_cache(maxsize=64)
 def _months(language: str) -> dict[str, int]:
-    """Return the numbers of the months by their names in lower case; none for a language without data."""
+    """Return the numbers of the months by their names in lower case; none for a language without names."""
     locale = _locale(language)
-    if locale is None:
-        return {}
-    return {str(name).lower(): number for number, name in locale.months["format"]["wide"].items()}
+    names = {} if locale is None else {str(name): number for number, name in locale.months["format"]["wide"].items()}
+    return {} if any(re.fullmatch(r"M?\d+", name) for name in names) else {n.lower(): m for n, m in names.items()}
 
 
 @lru_cache(maxsize=64)
-def date_pattern(language: str) -> str | None:
-    """Return a regular expression for dates with the name of a month, such as "17. Mai 2019" and "May 17th".
+def date_pattern(source: str, target: str) -> str | None:
+    """Return a regular expression for dates of a language that another can write, such as "17. Mai 2019".
 
-    Case does not matter where there is a year. Without one, the name of the month is written as the language does:
-    "may 17" may be something else.
+    They have the name of a month and a year. Without a year, "in May 20 people came" would have a date in it.
     """
-    locale = _locale(language)
-    if locale is None:
+    if not _months(source) or not _months(target):
         return None
-    month = "|".join(re.escape(str(name)) for name in locale.months["format"]["wide"].values())
-    day, year = r"\d{1,2}(?:st|nd|rd|th|\.)?", r"[12]\d{3}"
-    with_year = rf"(?:{day}(?:\ of)?\ (?:{month}),?\ {year}|(?:{month})\ {day},?\ {year})"
-    without = rf"(?:{day}(?:\ of)?\ (?:{month})|(?:{month})\ {day})"
-    return rf"(?<![\w.,:/–-])(?:(?i:{with_year})|{without})(?![\w–-]|[.,:/]\d)"
+    month, year = "|".join(map(re.escape, _months(source))), r"(?:1[6-9]|20)\d\d"
+    forms = [rf"\d{{1,2}}(?:st|nd|rd|th|\.)?(?:\ of)?\ (?:{month}),?\ {year}"]
+    if not day_and_month(date(2000, 1, 1), source)[0].isdigit():
+        forms.append(rf"(?:{month})\ \d{{1,2}}(?:st|nd|rd|th)?,?\ {year}")
+    return rf"(?<![\w.,:/–-])(?i:{'|'.join(forms)})(?![\w–-]|[.,:/]\d)"
 
 
-def localized_date(text: str, source: str, target: str) -> str:
-    """Return a date with the name of a month as another language writes it; what is no such date stays as it is.
+def localized_date(text: str, source: str, target: str) -> str | None:
+    """Return a date with the name of a month and a year as another language writes it; None if there is no such day.
 
-    >>> localized_date("17. Mai 2019", "de", "en"), localized_date("May 17th", "en", "de")
-    ('May 17, 2019', '17. Mai')
+    >>> localized_date("17. Mai 2019", "de", "en"), localized_date("May 17th, 2019", "en", "de")
+    ('May 17, 2019', '17. Mai 2019')
+    >>> localized_date("30. Februar 2019", "de", "en")
     """
-    words = re.findall(r"\w+", text.lower())
-    month = next((_months(source)[word] for word in words if word in _months(source)), None)
+    month = next((number for name, number in _months(source).items() if name in text.lower()), None)
     numbers = [int(found) for found in re.findall(r"\d+", text)]
-    if month is None or not numbers or _locale(target) is None:
-        return text
+    if month is None or len(numbers) != 2 or _locale(target) is None:
+        return None
     try:
-        day = date(numbers[1] if len(numbers) > 1 else 2000, month, numbers[0])
+        return str(format_date(date(numbers[1], month, numbers[0]), "long", locale=_locale(target)))
     except ValueError:
-        return text
-    return format_date(day, "long", locale=_locale(target)) if len(numbers) > 1 else day_and_month(day, target)
+        return None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from regard.data.localization import date_pattern, localized_date, localized_number, localized_time
+from regard.data.localization import date_pattern, has_12_hour_clock, localized_date, localized_number, localized_time
 
 LETTERS = tuple(map(chr, range(0x5D0, 0x5EB)))
 """The letters that stand for something: those of the Hebrew alphabet, two bytes each, in this order."""
@@ -32,13 +32,16 @@ _ITEMS = rf"""
       | %(?:\d+\$)?[-+0]?\d*(?:\.\d+)?l{{0,2}}[sdiufxc](?!\w) | %\(\w+\)[sd](?!\w) | %\d(?!\w) | \{{\w*\}} | \$\{{\w+\}}
     )
     | (?P<date>DATE)
-    | (?P<time>(?<![\w.,:])\d{{1,2}}:\d\d\s?
-        (?:[ap](?:\.m\.(?=\s+[a-z]|,)|\.m\b|m\b) | [AP](?:\.M\.(?=\s+[A-Z]{{2}}|,)|\.M\b|M\b)))
+    | (?P<time>TIME)
     | (?P<number>(?<![\w])\d++(?:[.,:/'’×-]\d++)*+(?:(?!\w)|(?=(?:{_UNIT})\b)))
 """
 _HINT = re.compile(r"[\d@%{/]|\w\.\w")  # without one of these there is nothing to find
 _LETTER = re.compile(f"[{LETTERS[0]}-{LETTERS[-1]}]")
 _ENDS = ".,;:!?)]}'’\"…"
+_TIME = r"""
+    (?<![\w.,:])\d{1,2}:\d\d\s?
+    (?:[ap](?:\.m\.(?=\s+[a-z]|,)|\.m\b|m\b) | [AP](?:\.M\.(?=\s+[A-Z]{2}|,)|\.M\b|M\b))
+"""
 _NEVER = r"(?!)"
 _OF_A_NAME = re.compile(
     r"(?:\b(?:[Vv]ersions?|[Rr]elease|[Ss]ection|[Cc]hapter|v\.?)|(?<=[a-zäöü,;] )[A-Z][a-z]+\w*)\s?$"
@@ -46,10 +49,11 @@ _OF_A_NAME = re.compile(
 
 
 @lru_cache(maxsize=64)
-def _item(language: str | None) -> re.Pattern[str]:
-    """Return what finds items in a text of a language, which the names of months depend on."""
-    dates = None if language is None else date_pattern(language)
-    return re.compile(_ITEMS.replace("DATE", dates or _NEVER), re.VERBOSE)
+def _item(source: str | None, target: str | None) -> re.Pattern[str]:
+    """Return what finds items in a text: which dates and times there are depends on the languages."""
+    dates = None if source is None or target is None else date_pattern(source, target)
+    times = _TIME if source is None or has_12_hour_clock(source) else None
+    return re.compile(_ITEMS.replace("DATE", dates or _NEVER).replace("TIME", times or _NEVER), re.VERBOSE)
 
 
 @dataclass(frozen=True)
@@ -109,11 +113,13 @@ def masked(text: str, source: str | None = None, target: str | None = None, lett
     originals: dict[str, str] = {}
     parts: list[str] = []
     done = 0
-    for match in _item(source).finditer(text):
+    for match in _item(source, target).finditer(text):
         item = match[0].rstrip(_ENDS) if match["address"] and match[0][0] not in "%{$" else match[0]
         if not item or (match["number"] and len(item) < 3):
             continue
         written = _localized(match, item, source, target)
+        if written is None:
+            continue
         letter = next((known for known, value in originals.items() if value == item), None)
         if letter is None:
             if not free:
@@ -125,7 +131,8 @@ def masked(text: str, source: str | None = None, target: str | None = None, lett
     return Masked("".join(parts) + text[done:], items, originals)
 
 
-def _localized(match: re.Match[str], item: str, source: str | None, target: str | None) -> str:
+def _localized(match: re.Match[str], item: str, source: str | None, target: str | None) -> str | None:
+    """Return how the target writes an item; None for a date that does not exist."""
     if source is None or target is None or match["address"]:
         return item
     if match["date"]:

@@ -67,7 +67,8 @@ class ShawPositions(RelativePositions):
         All are within it where telling would cost more than it saves: few keys, or positions that are not at hand.
         """
         S, k = key_positions.size(-1), self.max_distance
-        at_hand = query_positions.device.type == "cpu" and not torch.compiler.is_compiling()
+        traced = torch.compiler.is_compiling() or type(query_positions) is not Tensor
+        at_hand = query_positions.device.type == "cpu" and not traced
         shared = query_positions.dim() == key_positions.dim() == 1 and query_positions.numel() > 0
         if S < _MANY or not at_hand or not shared or not bool((key_positions.diff() >= 0).all()):
             return 0, S, 0

@@ -32,6 +32,9 @@ def train(
     vocab_size: Annotated[int, typer.Option(help="How many tokens, with special ones and bytes.")] = 8000,
     kind: Annotated[Kind, typer.Option(help="Words takes text that is already cut, with @@ inside words.")] = Kind.bpe,
     tag: Annotated[list[str] | None, typer.Option(help="A further special token, such as <2de>.")] = None,
+    split_punctuation: Annotated[
+        bool, typer.Option("--split-punctuation", help="Keep punctuation marks apart from words.")
+    ] = False,
 ) -> None:
     """Learn a vocabulary from text files."""
     from itertools import chain
@@ -43,7 +46,9 @@ def train(
     if output.exists():
         raise InputError(f"{output} already exists; choose a new name, so that nothing is overwritten")
     lines = chain.from_iterable(read_lines(path) for path in texts)
-    tokenizer = Tokenizer.train(lines, vocab_size=vocab_size, kind=kind.value, tags=tag or ())
+    tokenizer = Tokenizer.train(
+        lines, vocab_size=vocab_size, kind=kind.value, tags=tag or (), split_punctuation=split_punctuation
+    )
     tokenizer.save(output)
     typer.echo(f"{output}: {kind.value}, {tokenizer.vocab_size:,} tokens", err=True)
 

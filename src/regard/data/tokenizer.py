@@ -67,8 +67,14 @@ class Tokenizer:
         vocab_size: int = 8000,
         kind: TokenizerKind = "bpe",
         tags: Sequence[str] = (),
+        split_punctuation: bool = False,
     ) -> Self:
-        """Learn a vocabulary from texts. `tags` are further special tokens, such as one for each target language."""
+        """Learn a vocabulary from texts. `tags` are further special tokens, such as one for each target language.
+
+        With `split_punctuation`, no subword has a punctuation mark beside other characters.
+        """
+        if split_punctuation and kind == "words":
+            raise InputError("split_punctuation is for subwords; words are taken as they are cut")
         special = list(dict.fromkeys([*SPECIAL, *tags]))
         for tag in tags:
             if len(tag) < 2 or tag in _BYTE_SET:
@@ -89,7 +95,7 @@ class Tokenizer:
             backend = _trained_words(texts, special, vocab_size)
         else:
             try:
-                backend = _trained_subwords(texts, special, kind, vocab_size - len(BYTES))
+                backend = _trained_subwords(texts, special, kind, vocab_size - len(BYTES), split_punctuation)
             except RegardError:
                 raise
             except Exception as error:  # the library's: too small a vocabulary for all characters, no text at all
@@ -285,7 +291,9 @@ def _without_long_words(text: str) -> str:
     return " ".join(word for word in text.split() if len(word) <= LONGEST_TOKEN)
 
 
-def _trained_subwords(texts: Iterable[str], special: list[str], kind: TokenizerKind, vocab_size: int) -> Backend:
+def _trained_subwords(
+    texts: Iterable[str], special: list[str], kind: TokenizerKind, vocab_size: int, split_punctuation: bool
+) -> Backend:
     if kind == "bpe":
         backend = Backend(models.BPE(unk_token=UNKNOWN))
         trainer: Any = trainers.BpeTrainer(
@@ -306,7 +314,10 @@ def _trained_subwords(texts: Iterable[str], special: list[str], kind: TokenizerK
         )
     # Every word has a space before it, the first one too; decoding takes that one off again.
     backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(SPACE)])
-    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="never")
+    words = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="never")
+    backend.pre_tokenizer = (
+        pre_tokenizers.Sequence([words, pre_tokenizers.Punctuation("isolated")]) if split_punctuation else words
+    )
     backend.decoder = decoders.Sequence(
         [decoders.ByteFallback(), decoders.Fuse(), decoders.Replace(SPACE, " "), decoders.Strip(" ", 1, 0)]
     )

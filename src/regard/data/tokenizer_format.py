@@ -36,6 +36,13 @@ _SUBWORDS = {
         ],
     },
 }
+_SPLIT_PUNCTUATION = {
+    **_SUBWORDS,
+    "pre_tokenizer": {
+        "type": "Sequence",
+        "pretokenizers": [_SUBWORDS["pre_tokenizer"], {"type": "Punctuation", "behavior": "Isolated"}],
+    },
+}
 _WORDS = {"normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"}, "decoder": None}
 _PARTS: dict[TokenizerKind, dict[str, Any]] = {"bpe": _SUBWORDS, "unigram": _SUBWORDS, "words": _WORDS}
 _MODELS: dict[TokenizerKind, dict[str, Any]] = {
@@ -76,7 +83,8 @@ def _checked(content: dict[str, Any]) -> TokenizerKind:
     if not isinstance(name, str) or name not in _KINDS:
         raise _FormatError(f"its model's type is {_short(name)}; it is one of {', '.join(_KINDS)}")
     kind = _KINDS[name]
-    _compare(content, {**_EVERY_TOKENIZER, **_PARTS[kind]}, "its", but=frozenset({"added_tokens", "model"}))
+    parts = _SPLIT_PUNCTUATION if kind != "words" and _has_several_cuts(content) else _PARTS[kind]
+    _compare(content, {**_EVERY_TOKENIZER, **parts}, "its", but=frozenset({"added_tokens", "model"}))
     learned = frozenset({"vocab", "merges"} if kind == "bpe" else {"vocab"})
     _compare(model, _MODELS[kind], "its model's", but=learned)
     tokens = _scored_tokens(model["vocab"]) if kind == "unigram" else _numbered_tokens(model["vocab"])
@@ -88,6 +96,11 @@ def _checked(content: dict[str, Any]) -> TokenizerKind:
     if kind == "bpe":
         _check_merges(model["merges"], known)
     return kind
+
+
+def _has_several_cuts(content: dict[str, Any]) -> bool:
+    cut = content.get("pre_tokenizer")
+    return isinstance(cut, dict) and cut.get("type") == "Sequence"
 
 
 def _compare(found: dict[str, Any], expected: dict[str, Any], whose: str, but: frozenset[str] = frozenset()) -> None:

@@ -114,7 +114,13 @@ def _trained(run: Run, sides: tuple[int, ...], tell: Tell) -> Tokenizer:
                     yield from (text for side, text in enumerate(task.texts(example)) if side in sides)
 
     settings = run.tokenizer
-    tokenizer = Tokenizer.train(texts(), vocab_size=settings.vocab_size, kind=settings.kind, tags=run.tags)
+    tokenizer = Tokenizer.train(
+        texts(),
+        vocab_size=settings.vocab_size,
+        kind=settings.kind,
+        tags=run.tags,
+        split_punctuation=settings.split_punctuation,
+    )
     which = "both sides" if len(sides) == 2 else "the target" if sides == (1,) else "the source"
     tell(f"tokenizer for {which}: {settings.kind}, {tokenizer.vocab_size:,} tokens")
     return tokenizer

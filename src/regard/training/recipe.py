@@ -58,6 +58,8 @@ class Vocabulary(Config):
     """Subwords, or words for text that is already cut, with `@@ ` inside words."""
     vocab_size: Width = 8000
     """How many tokens, at most."""
+    split_punctuation: Flag = False
+    """Punctuation marks are subwords by themselves: a word is the same before a comma and before a full stop."""
     shared: Flag = True
     """One vocabulary for both sides, or one for each."""
     source: Path | None = None
@@ -67,6 +69,8 @@ class Vocabulary(Config):
 
     def check(self) -> None:
         """Raise an `InputError` where fields do not fit together."""
+        if self.split_punctuation and (self.kind == "words" or self.source is not None):
+            raise InputError("split_punctuation is for a tokenizer of subwords that is trained here")
         if self.target is not None and self.source is None:
             raise InputError("a target tokenizer is given without a source tokenizer")
         if self.source is not None and self.target is None and not self.shared:

@@ -297,3 +297,21 @@ def test_the_same_texts_give_the_same_pieces_in_every_process() -> None:
 def test_a_vocabulary_that_is_too_small_for_all_characters() -> None:
     with pytest.raises(InputError, match="no unigram vocabulary of 265"):
         Tokenizer.train(TEXTS, vocab_size=265, kind="unigram")
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_with_punctuation_split_a_word_is_the_same_before_any_mark(kind: TokenizerKind, tmp_path: Path) -> None:
+    texts = ["Mary is here.", "Is Mary here?", "Here, said Mary."] * 20
+    tokenizer = Tokenizer.train(texts, vocab_size=400, kind=kind, split_punctuation=True)
+    assert not [
+        token for token in tokenizer.tokens.values() if token[0] != "<" and len(token) > 1 and set(token) & set(".,?")
+    ]
+    plain, stopped = tokenizer.encode("Is Mary here"), tokenizer.encode("Is Mary here?")
+    assert stopped[: len(plain)] == plain
+    tokenizer.save(tmp_path / "tokenizer.json")
+    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    for text in ("Is Mary here?", "(Mary, it's 12.5 %!)", "…", "no mark", ""):
+        assert loaded.encode(text) == tokenizer.encode(text)
+        assert loaded.decode(loaded.encode(text)) == text
+    with pytest.raises(InputError, match="words are taken as they are cut"):
+        Tokenizer.train(texts, kind="words", split_punctuation=True)

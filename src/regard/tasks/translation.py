@@ -1,15 +1,19 @@
 """Translation: texts of any length, sentence by sentence, into the language that is asked for."""
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
-from typing import Any, ClassVar, Literal, overload
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, overload
 
 from regard.data.corpora import Example
 from regard.data.sentences import Piece
+from regard.data.truecasing import CAPITALS, Truecaser
 from regard.decoding import Constraints, Hypothesis, Request, SearchSettings
-from regard.inference.pipeline import Pipeline
+from regard.inference.pipeline import Pipeline, PipelineTask
 from regard.inference.results import CrossAttention
 from regard.inference.texts import checked_texts, on_one_line
+from regard.model import Transformer, TransformerConfig
 from regard.tasks.task import Task
 from regard.tasks.translation_requests import RequestedWords, TextRequests
 from regard.tasks.translation_result import Part, put_together, with_copies
@@ -30,9 +34,33 @@ class Translator(Pipeline):
     kind: ClassVar[str] = "translation"
     verb: ClassVar[str] = "translate"
 
+    truecaser: Truecaser | None = None
+    """What restores the capitals of a text without any, with the setting `fold_capitals`."""
+
+    @classmethod
+    def load(
+        cls,
+        path: Path,
+        precision: Literal["auto", "float", "int8"] = "auto",
+        build: Callable[[TransformerConfig], Transformer] | None = None,
+        device: str = "cpu",
+        task: PipelineTask | None = None,
+    ) -> Self:
+        """Read a model directory, with its `capitals.json` if it has one."""
+        translator = super().load(path, precision, build, device, task)
+        if (path / CAPITALS).exists():
+            translator.truecaser = Truecaser.load(path / CAPITALS)
+        return translator
+
+    @property
+    def identity(self) -> str:
+        """A digest of this model as it computes, the capitals that it restores included."""
+        words = "" if self.truecaser is None else self.truecaser.to_json()
+        return super().identity if not words else hashlib.sha256((super().identity + words).encode()).hexdigest()
+
     @cached_property
     def _texts(self) -> TextRequests:
-        return TextRequests(self.source, self.target)
+        return TextRequests(self.source, self.target, self.truecaser)
 
     def _traits(self) -> list[tuple[str, str]]:
         return [("languages", " and ".join(self.languages))]

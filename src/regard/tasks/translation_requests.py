@@ -16,6 +16,7 @@ from regard.data.sentences import (
     split_sentences,
     with_plain_spaces,
 )
+from regard.data.truecasing import Truecaser
 from regard.decoding import Constraints, Hypothesis, Request, SearchSettings
 from regard.decoding.constraints import State
 from regard.decoding.phrases import UNREACHABLE
@@ -55,8 +56,8 @@ class RequestedWords:
 class TextRequests:
     """Turns texts into the sources and requests of a search, for the tokenizers of a model."""
 
-    def __init__(self, source: Tokenizer, target: Tokenizer) -> None:
-        self._source, self._target = source, target
+    def __init__(self, source: Tokenizer, target: Tokenizer, truecaser: Truecaser | None = None) -> None:
+        self._source, self._target, self._truecaser = source, target, truecaser
         self._phrases = PhraseBook(target)
         self.tokens: Callable[[str], list[int]] = lru_cache(maxsize=64)(self._encoded)
         """Return the tokens of a text; whether a sentence fits is asked first, then for its tokens."""
@@ -80,13 +81,23 @@ class TextRequests:
         return self._source.number(f"<2{to or languages[0]}>") if languages else None
 
     def masked(self, text: str, to: str | None, settings: SearchSettings, requested: RequestedWords) -> Masked:
-        """Return a text as the model reads it: with placeholders for what is copied, and without capitals."""
-        found = Masked(text, {}, {})
+        """Return a text as the model reads it: with placeholders for what is copied, and with the usual capitals."""
+        found, language = Masked(text, {}, {}), self._other_language(to)
         if settings.placeholders and self._alphabet is not None and not (requested.something or requested.forbid):
-            others = [language for language in self.languages if language != to]
             letters = [letter for letter in LETTERS if letter not in self._alphabet]
-            found = masked(text, others[0] if len(others) == 1 else None, to, letters)
-        return replace(found, text=without_capitals(found.text)) if settings.fold_capitals else found
+            found = masked(text, language, to, letters)
+        if not settings.fold_capitals:
+            return found
+        folded = without_capitals(found.text)
+        has_capitals = folded == found.text and any(map(str.isupper, folded))
+        if self._truecaser is not None and language is not None and not has_capitals:
+            folded = self._truecaser.restored(folded, language)
+        return replace(found, text=folded)
+
+    def _other_language(self, to: str | None) -> str | None:
+        """Return the language of the source, where the model knows two."""
+        others = [language for language in self.languages if language != to] if to is not None else []
+        return others[0] if len(others) == 1 else None
 
     def constraints(self, requested: RequestedWords) -> Constraints | None:
         """Return the constraints of requested words, the same for every sentence."""

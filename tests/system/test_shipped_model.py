@@ -213,6 +213,21 @@ def test_capitals_are_folded_before_translation(model: regard.Translator) -> Non
     assert model.translate("ICH BIN MÜDE.", to="en", fold_capitals=True).text == folded
 
 
+def test_words_of_a_text_without_capitals_get_their_usual_ones(model: regard.Translator) -> None:
+    usual = "Wir haben das Buch in Berlin gekauft."
+    expected = model.translate(usual, to="en").text
+    for text in (usual.lower(), usual.upper()):
+        assert model.translate(text, to="en").text == expected
+        assert "".join(model.stream(text, to="en")) == expected
+    assert model.translate(usual, to="en", fold_capitals=False).text == expected
+
+
+def test_the_capitals_are_part_of_what_a_model_is(model: regard.Translator) -> None:
+    other = regard.load("de-en")
+    before, other.truecaser = other.identity, None
+    assert before == model.identity != other.identity
+
+
 MEASURED = """
 import atexit, runpy
 from tests.system.test_hostile_models import peak_megabytes

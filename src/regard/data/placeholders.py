@@ -174,20 +174,3 @@ def _key(item: str) -> str:
 
 def _replaced(text: str, items: Mapping[str, str]) -> str:
     return "".join(items.get(char, char) for char in text)
-
-
-_SENTENCE_START = re.compile(r"(?:^|(?<=[.!?…]\s))\W*\w")
-
-
-def without_capitals(text: str) -> str:
-    """Return a text in capitals in lower case, but for the first letter of a sentence; any other text as it is.
-
-    >>> without_capitals("ICH BIN MÜDE. UND DU?"), without_capitals("Die NASA")
-    ('Ich bin müde. Und du?', 'Die NASA')
-
-    A text in capitals has two words or more and no letter in lower case.
-    """
-    letters = text.replace("ß", "")
-    if not letters.isupper() or sum(any(map(str.isupper, word)) for word in letters.split()) < 2:
-        return text
-    return _SENTENCE_START.sub(lambda match: match[0].upper(), text.lower())

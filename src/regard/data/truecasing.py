@@ -1,4 +1,4 @@
-"""Capitals for a text that has none, as usage within sentences has them (Lita et al. 2003).
+"""Capitals: taken from a text that has nothing else, and restored as words usually have them (Lita et al. 2003).
 
 A translation model that has learned from ordinary text knows words by their capitals: in German, nouns from verbs.
 """
@@ -77,3 +77,17 @@ def _usual(sentences: Iterable[str], fewest: int) -> Iterable[str]:
         form, count = counts.most_common(1)[0]
         if form != word and count >= fewest and 2 * count > counts.total():
             yield form
+
+
+def without_capitals(text: str) -> str:
+    """Return a text in capitals in lower case, but for the first letter of a sentence; any other text as it is.
+
+    >>> without_capitals("ICH BIN MÜDE. UND DU?"), without_capitals("Die NASA")
+    ('Ich bin müde. Und du?', 'Die NASA')
+
+    A text in capitals has two words or more and no letter in lower case.
+    """
+    letters = text.replace("ß", "")
+    if not letters.isupper() or sum(any(map(str.isupper, word)) for word in letters.split()) < 2:
+        return text
+    return _SENTENCE_START.sub(lambda match: match[0].upper(), text.lower())

@@ -131,7 +131,11 @@ class Pipeline:
         except (InputError, ModelError) as error:
             raise ModelError(f"{path}: {error}") from None
         pipeline._is_shared = build is not None
+        pipeline._read_more(path)
         return pipeline
+
+    def _read_more(self, path: Path) -> None:
+        """Read what a subclass has in a model directory beside the model."""
 
     @property
     def model(self) -> Transformer:

@@ -1,19 +1,18 @@
 """Translation: texts of any length, sentence by sentence, into the language that is asked for."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, overload
+from typing import Any, ClassVar, Literal, overload
 
 from regard.data.corpora import Example
 from regard.data.sentences import Piece
 from regard.data.truecasing import CAPITALS, Truecaser
 from regard.decoding import Constraints, Hypothesis, Request, SearchSettings
-from regard.inference.pipeline import Pipeline, PipelineTask
+from regard.inference.pipeline import Pipeline
 from regard.inference.results import CrossAttention
 from regard.inference.texts import checked_texts, on_one_line
-from regard.model import Transformer, TransformerConfig
 from regard.tasks.task import Task
 from regard.tasks.translation_requests import RequestedWords, TextRequests
 from regard.tasks.translation_result import Part, put_together, with_copies
@@ -37,20 +36,9 @@ class Translator(Pipeline):
     truecaser: Truecaser | None = None
     """What restores the capitals of a text without any, with the setting `fold_capitals`."""
 
-    @classmethod
-    def load(
-        cls,
-        path: Path,
-        precision: Literal["auto", "float", "int8"] = "auto",
-        build: Callable[[TransformerConfig], Transformer] | None = None,
-        device: str = "cpu",
-        task: PipelineTask | None = None,
-    ) -> Self:
-        """Read a model directory, with its `capitals.json` if it has one."""
-        translator = super().load(path, precision, build, device, task)
+    def _read_more(self, path: Path) -> None:
         if (path / CAPITALS).exists():
-            translator.truecaser = Truecaser.load(path / CAPITALS)
-        return translator
+            self.truecaser = Truecaser.load(path / CAPITALS)
 
     @property
     def identity(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from regard.data import Tokenizer
-from regard.data.placeholders import LETTERS, Masked, masked, without_capitals
+from regard.data.placeholders import LETTERS, Masked, masked
 from regard.data.sentences import (
     Piece,
     composed,
@@ -16,7 +16,7 @@ from regard.data.sentences import (
     split_sentences,
     with_plain_spaces,
 )
-from regard.data.truecasing import Truecaser
+from regard.data.truecasing import Truecaser, without_capitals
 from regard.decoding import Constraints, Hypothesis, Request, SearchSettings
 from regard.decoding.constraints import State
 from regard.decoding.phrases import UNREACHABLE

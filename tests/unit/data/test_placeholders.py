@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.placeholders import LETTERS, masked, masked_pair, without_capitals
+from regard.data.placeholders import LETTERS, masked, masked_pair
 
 
 @pytest.mark.parametrize(
@@ -125,18 +125,3 @@ def test_both_sides_of_a_pair_have_the_same_letters() -> None:
 @pytest.mark.parametrize("pair", [("at 2:30", "um halb drei"), ("no number", "keine Zahl"), ("1999", "1999 und 2000")])
 def test_a_pair_whose_sides_do_not_agree_is_not_masked(pair: tuple[str, str]) -> None:
     assert masked_pair(pair, "en", "de") is None
-
-
-@pytest.mark.parametrize(
-    ("text", "folded"),
-    [
-        ("ICH BIN MÜDE. WO IST TOM?", "Ich bin müde. Wo ist tom?"),
-        ("DIE STRAßE IST NASS", "Die straße ist nass"),
-        ("NASA", "NASA"),
-        ("Die NASA", "Die NASA"),
-        ("12 34", "12 34"),
-        ("", ""),
-    ],
-)
-def test_a_text_in_capitals_is_read_in_lower_case(text: str, folded: str) -> None:
-    assert without_capitals(text) == folded

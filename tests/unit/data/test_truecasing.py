@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.truecasing import Truecaser
+from regard.data.truecasing import Truecaser, without_capitals
 from regard.errors import ModelError
 
 GERMAN = [
@@ -48,3 +48,18 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str) -> No
     (tmp_path / "capitals.json").write_text(content)
     with pytest.raises(ModelError, match="'de' is not a list of words"):
         Truecaser.load(tmp_path / "capitals.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "folded"),
+    [
+        ("ICH BIN MÜDE. WO IST TOM?", "Ich bin müde. Wo ist tom?"),
+        ("DIE STRAßE IST NASS", "Die straße ist nass"),
+        ("NASA", "NASA"),
+        ("Die NASA", "Die NASA"),
+        ("12 34", "12 34"),
+        ("", ""),
+    ],
+)
+def test_a_text_in_capitals_is_read_in_lower_case(text: str, folded: str) -> None:
+    assert without_capitals(text) == folded

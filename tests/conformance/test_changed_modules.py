@@ -31,8 +31,9 @@ from regard.layers import (
     SinusoidalPositions,
     TokenEmbedding,
 )
-from regard.model.directory import foreign_modules
+from regard.layers.patterns import SlidingWindow
 from regard.model.transformer import Memory
+from regard.ops.rng import keyed_dropout
 from regard.training.examples import Batch
 from regard.training.losses import cross_entropy
 
@@ -45,8 +46,6 @@ class Change:
 
     name: str
     apply: Callable[[Transformer], None]
-    has_own_class: bool = True
-    """Whether it is a class of its own, which a saved model can name."""
 
 
 def _subclass(base: type[nn.Module], number: int = 0) -> Change:
@@ -85,7 +84,7 @@ def _hook(base: type[nn.Module], number: int = 0) -> Change:
         module = [part for part in model.modules() if isinstance(part, base)][number]
         module.register_forward_hook(lambda module, inputs, output: _scaled(output))
 
-    return Change(f"hook on {base.__name__} {number}", apply, has_own_class=False)
+    return Change(f"hook on {base.__name__} {number}", apply)
 
 
 def _first_decoder_layer(model: Transformer) -> Any:
@@ -136,6 +135,20 @@ class ShiftedDecode(Transformer):
         return states
 
 
+def _setting(path: str, name: str, value: object) -> Change:
+    """Give a module a setting that its configuration does not have."""
+
+    def apply(model: Transformer) -> None:
+        setattr(model.get_submodule(path), name, value)
+
+    return Change(f"{name} of {path} is {value}", apply)
+
+
+def _linear_feed_forward(model: Transformer) -> None:
+    torch.manual_seed(7)
+    _first_decoder_layer(model).feed_forward = nn.Linear(32, 32)
+
+
 def _class_of_model(cls: type[Transformer]) -> Change:
     def apply(model: Transformer) -> None:
         model.__class__ = cls
@@ -177,11 +190,19 @@ CHANGES = [
     _hook(EncoderLayer, -1),
     _hook(DecoderLayer, 0),
     _hook(nn.Linear, -1),
-    Change("a forward of an instance's own", _instance_forward, has_own_class=False),
+    Change("a forward of an instance's own", _instance_forward),
     Change("a subclass that overrides heads", _heads),
     Change("a parametrized weight", _parametrization),
     _class_of_model(ShiftedEncode),
     _class_of_model(ShiftedDecode),
+    _setting("decoder.layers.0.self_attention", "softcap", 0.1),
+    _setting("decoder.layers.0.cross_attention", "scale", 1.5),
+    _setting("encoder.layers.0.self_attention", "pattern", SlidingWindow(1)),
+    _setting("decoder.layers.0.feed_forward", "activation", "gelu"),
+    _setting("decoder.layers.0.feed_forward_residual", "placement", "pre"),
+    _setting("decoder.layers.0.feed_forward_residual.norm", "eps", 2.0),
+    _setting("decoder.layers.0", "cross_attention", None),
+    Change("a linear layer in place of a feed-forward network", _linear_feed_forward),
 ]
 
 by_name = pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
@@ -294,7 +315,7 @@ def test_a_change_after_loading_is_seen(tokenizer: Tokenizer, change: Change) ->
 @by_name
 def test_exports_refuse_it_by_name(tokenizer: Tokenizer, change: Change, tmp_path: Path) -> None:
     pipeline = Translator(model_for(tokenizer, change), tokenizer, tokenizer, precision="float")
-    with pytest.raises(ModelError, match="can be exported: .*(is a|has hooks|has a forward)"):
+    with pytest.raises(ModelError, match="can be exported: .*(is a|has hooks|has a|varies attention)"):
         export(pipeline, tmp_path / "exported", to="onnx")
     assert not (tmp_path / "exported").exists()
 
@@ -303,13 +324,10 @@ def test_exports_refuse_it_by_name(tokenizer: Tokenizer, change: Change, tmp_pat
 def test_what_was_saved_is_loaded_with_build_and_refused_without(
     tokenizer: Tokenizer, change: Change, tmp_path: Path
 ) -> None:
-    if not change.has_own_class:
-        pytest.skip("a hook has no class that a directory could name")
     model = model_for(tokenizer, change)
     model.save(tmp_path)
-    if foreign_modules(model):
-        with pytest.raises(ModelError, match="not regard's: .*build="):
-            Transformer.load(tmp_path)
+    with pytest.raises(ModelError, match="does not describe: .*build="):
+        Transformer.load(tmp_path)
 
     def build(config: TransformerConfig) -> Transformer:
         built = Transformer(config)
@@ -321,3 +339,31 @@ def test_what_was_saved_is_loaded_with_build_and_refused_without(
     torch.testing.assert_close(
         loaded(batch.source_BS, batch.target_BT), model(batch.source_BS, batch.target_BT), rtol=1e-5, atol=1e-5
     )
+
+
+def test_a_method_that_a_class_was_given_later_runs_everywhere(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = Translator(model_for(tokenizer), tokenizer, tokenizer)
+    batch, loss = batch_for(tokenizer), cross_entropy(0.1)
+    before = pipeline.translate(SENTENCES, to="de"), float(loss(model_for(tokenizer), batch).detach())
+    plain = FeedForward.forward
+    monkeypatch.setattr(FeedForward, "forward", lambda self, states: -plain(self, states))
+    assert pipeline.backend == (
+        "generic decoder (encoder.layers.0.feed_forward is a FeedForward, a class that was changed)"
+    )
+    assert pipeline.translate(SENTENCES, to="de") != before[0]
+    model = model_for(tokenizer)
+    accelerate(model)
+    assert abs(float(loss(model, batch).detach()) - before[1]) > 1e-3
+    monkeypatch.undo()
+    assert pipeline.translate(SENTENCES, to="de") == before[0]
+
+
+def test_attention_dropout_of_a_layer_alone_is_trained_with(tokenizer: Tokenizer) -> None:
+    model, batch = model_for(tokenizer).train(), batch_for(tokenizer)
+    model.encoder.layers[0].self_attention.dropout = 0.5  # type: ignore[union-attr]
+    accelerate(model)
+    with keyed_dropout(torch.arange(2)):
+        loss = cross_entropy(0.0)(model, batch)
+    assert loss.isfinite()

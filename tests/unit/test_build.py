@@ -69,7 +69,7 @@ def saved(tmp_path: Path) -> Path:
 def test_its_modules_are_named_and_it_is_loaded_with_build_alone(saved: Path) -> None:
     assert json.loads((saved / "config.json").read_text())["modules"] == [NAME]
     for load in (regard.load, Transformer.load):
-        with pytest.raises(ModelError, match=f"modules that are not regard's: {NAME}; .*build="):
+        with pytest.raises(ModelError, match=f"modules that its configuration does not describe: {NAME}; .*build="):
             load(saved)
     pipeline = regard.load(saved, build=build)
     assert pipeline.backend == f"generic decoder (encoder.layers.0.feed_forward is a {NAME})"
@@ -131,13 +131,15 @@ def test_a_run_is_resumed_with_the_modules_that_it_was_trained_with(run: Run, tm
     longer = run.model_copy(update={"training": run.training.model_copy(update={"steps": 18})})
     whole = regard.train(longer, tmp_path / "whole", build=build)
     out = regard.train(run, tmp_path / "out", build=build)
-    with pytest.raises(ConfigError, match=f"trained with other modules: {NAME}; now they are regard's alone"):
+    with pytest.raises(
+        ConfigError, match=f"trained with other modules: {NAME}; now they are those of its configuration"
+    ):
         regard.train(longer, out)
     regard.train(longer, out, build=build)
     resumed, expected = read_model_directory(out), read_model_directory(whole)
     assert all(tensor.equal(expected.tensors[name]) for name, tensor in resumed.tensors.items())
     plain = regard.train(run, tmp_path / "plain")
-    with pytest.raises(ConfigError, match=f"regard's alone; now they are {NAME}"):
+    with pytest.raises(ConfigError, match=f"those of its configuration; now they are {NAME}"):
         regard.train(longer, plain, build=build)
 
 
@@ -238,4 +240,4 @@ def test_a_buffer_that_would_not_be_saved_is_refused(run: Run, tmp_path: Path) -
 def test_training_says_which_modules_run_as_they_are_written(run: Run, tmp_path: Path) -> None:
     notes = Notes()
     regard.train(run, tmp_path / "out", build=build, callback=notes)
-    assert f"not regard's, and run as they are written: {NAME}" in notes.sentences
+    assert f"not in the configuration, and run as they are written: {NAME}" in notes.sentences

@@ -6,7 +6,14 @@ from typing import Literal
 from torch import nn
 
 from regard.acceleration.attention import KernelAttention
-from regard.acceleration.known import KERNEL_PARTS, REFERENCES, is_sharded, reference_type, unknown_module
+from regard.acceleration.known import (
+    KERNEL_PARTS,
+    REFERENCES,
+    changed_classes,
+    is_sharded,
+    reference_type,
+    unknown_module,
+)
 from regard.acceleration.linear import Int8Linear, SgemmLinear
 from regard.acceleration.output_projection import (
     FusedFactorizedOutputProjection,
@@ -63,20 +70,21 @@ def accelerate(
     replacements = _replacements(precision, softmax_gradient)
     heads = {name: module for name, module in model.named_modules() if isinstance(module, Head)}
     report.left |= {name or "the model": "is a head, a small part of the work" for name in heads}
+    changed = changed_classes()
     plain = {part for head in heads.values() for part in head.modules()}
     for name, module in model.named_modules():
         if module in plain:
             continue
+        if type(module) in REFERENCES:  # replaced before, perhaps for another precision
+            module.__class__ = REFERENCES[type(module)]
         reference = reference_type(module, KERNEL_PARTS)
-        if reference is None and any(isinstance(module, base) for base in replacements):
+        if (reference is None or reference in changed) and any(isinstance(module, base) for base in replacements):
             report.left[name or "the model"] = (unknown_module(module, KERNEL_PARTS) or "").removeprefix("the model ")
         elif reference in replacements and is_sharded(module):
             report.left[name or "the model"] = "is sharded already: accelerate comes before fully_shard"
         elif reference in replacements:
             module.__class__ = replacements[reference]
             report.replaced.setdefault(replacements[reference].__name__, []).append(name)
-        elif type(module) in REFERENCES:  # replaced before, for another precision
-            module.__class__ = REFERENCES[type(module)]
     return report
 
 

@@ -1,5 +1,6 @@
 """What a module computes: the one function that decides whether a module is one of ours, unchanged."""
 
+import inspect
 from functools import cache
 
 from torch import nn
@@ -9,6 +10,8 @@ from regard import layers
 from regard.layers.patterns import SlidingWindow
 from regard.layers.positions import ALiBi, RotaryPositions, T5Bias
 from regard.model import Transformer
+from regard.model.transformer import plain_model
+from regard.model.undescribed import undescribed_modules
 
 _KNOWN: frozenset[type[nn.Module]] = frozenset(
     {
@@ -35,6 +38,11 @@ _KNOWN: frozenset[type[nn.Module]] = frozenset(
         nn.ModuleList,
     }
 )
+
+_METHODS = [
+    (cls, vars(cls), name, value) for cls in _KNOWN for name, value in vars(cls).items() if inspect.isroutine(value)
+]
+"""Of the known classes, as they were imported."""
 
 KERNEL_PARTS: frozenset[type[nn.Module]] = frozenset({ALiBi, RotaryPositions, SlidingWindow, T5Bias})
 """The parts of attention that kernels know, in training and in packed layers."""
@@ -85,10 +93,34 @@ def unknown_module(model: nn.Module, parts: frozenset[type[nn.Module]] = frozens
     >>> unknown_module(nn.ModuleList([nn.Linear(2, 2), nn.Identity()]))
     '1 is a torch.nn.modules.linear.Identity'
     """
+    changed = changed_classes()
     for name, module in model.named_modules():
-        if reference_type(module, parts) is None:
+        reference = reference_type(module, parts)
+        if reference is None:
             return f"{name or 'the model'} {_difference(module, parts)}"
+        if reference in changed:
+            return f"{name or 'the model'} is a {reference.__qualname__}, a class that was changed"
     return None
+
+
+def unknown_part(model: Transformer, parts: frozenset[type[nn.Module]] = frozenset()) -> str | None:
+    """Return a description of the first part of a model that is not known, or not as its configuration has it.
+
+    >>> import regard
+    >>> model = regard.Transformer(regard.TransformerConfig.preset("tiny", vocab_size=99))
+    >>> model.decoder.layers[0].cross_attention = None
+    >>> unknown_part(model)
+    'the model has a regard.layers.attention.MultiHeadAttention (one is left out)'
+    """
+    if (reason := unknown_module(model, parts)) is not None:
+        return reason
+    undescribed = undescribed_modules(model, plain_model(model.config))
+    return f"the model has a {undescribed[0]}" if undescribed else None
+
+
+def changed_classes() -> set[type[nn.Module]]:
+    """Return the known classes that were changed since they were imported, by giving them other methods."""
+    return {cls for cls, content, name, value in _METHODS if content.get(name) is not value}
 
 
 def _unknown_variations(layer: layers.MultiHeadAttention, parts: frozenset[type[nn.Module]]) -> list[str]:

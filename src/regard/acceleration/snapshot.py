@@ -7,7 +7,11 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
+from regard.acceleration.known import changed_classes
+
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_LEFT_BY_HOOKS = frozenset({"_is_full_backward_hook"})  # stays set when a backward hook is removed
+_SETTINGS = (type(None), bool, int, float, str, tuple, list)
 
 
 class Snapshot:
@@ -36,18 +40,18 @@ class Snapshot:
             (content, name)
             for content in self._contents
             for name, value in content.items()
-            if isinstance(value, bool | int | float | str | tuple)
+            if name not in _LEFT_BY_HOOKS and isinstance(value, _SETTINGS)
         ]
         self._owners, self._names = [content for content, _ in settings], [name for _, name in settings]
         parameters = list(model.parameters())
         self._counted = [parameter for parameter in parameters if not parameter.is_inference()]
         self._in_memory = [parameter for parameter in parameters if type(parameter) is nn.Parameter]
-        self._has_global_hooks = _has_global_hooks()
+        self._has_global_hooks, self._changed_classes = _has_global_hooks(), changed_classes()
         self._objects, self._values = self._read_objects(), self._read_values()
 
     def is_current(self, *, whole: bool = True) -> bool:
-        """Whether the model is still the same; unless whole, whether global hooks are."""
-        if _has_global_hooks() != self._has_global_hooks:
+        """Whether the model is still the same; unless whole, whether global hooks and the classes are."""
+        if _has_global_hooks() != self._has_global_hooks or changed_classes() != self._changed_classes:
             return False
         if not whole:
             return True
@@ -65,10 +69,14 @@ class Snapshot:
         return (
             list(map(bool, self._hooks)),
             list(map(len, self._contents)),  # a `forward` of an instance's own is one more
-            list(map(dict.get, self._owners, self._names)),
+            [_copied(value) for value in map(dict.get, self._owners, self._names)],
             list(map(attrgetter("_version"), self._counted)),
             list(map(torch.Tensor.data_ptr, self._in_memory)),
         )
+
+
+def _copied(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _has_global_hooks() -> bool:

@@ -185,12 +185,13 @@ def can_use_varlen(model: Transformer) -> bool:
     """
     config = model.config
     heads = [head_width(config.d_model, config.num_heads, "", given) for given in (config.d_k, config.d_v)]
+    attention = [part for part in model.modules() if isinstance(part, MultiHeadAttention)]
     widths = [*heads, config.d_model, config.d_ff or LANES]  # whole random words for each position, too
     return (
         config.kind != "encoder-only"
-        and not (model.training and (config.attention_dropout > 0.0 or config.random_positions is not None))
+        and not (model.training and (config.random_positions is not None or any(layer.dropout for layer in attention)))
         and all(width % LANES == 0 for width in widths)
         and unknown_module(model) is None
         and can_compute(model.output.weight)
-        and all(type(part) in REFERENCES for part in model.modules() if isinstance(part, MultiHeadAttention))
+        and all(type(layer) in REFERENCES for layer in attention)
     )

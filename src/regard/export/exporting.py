@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from regard.acceleration.known import unknown_module
+from regard.acceleration.known import unknown_part
 from regard.errors import InputError, ModelError
 from regard.export.check_set import check_set
 from regard.export.ctranslate2 import CTranslate2, write_ctranslate2
@@ -29,7 +29,7 @@ def check_exportable(model: Transformer) -> None:
     """Raise a `ModelError` for what no export computes: a head, or a module that is not regard's own, unchanged."""
     if (head := model.config.head) is not None:
         raise ModelError(f"only a model that writes a target can be exported: this one has a {head.kind} head")
-    if (reason := unknown_module(model)) is not None:
+    if (reason := unknown_part(model)) is not None:
         raise ModelError(f"only a model whose every module is regard's own can be exported: {reason}")
 
 

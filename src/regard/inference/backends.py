@@ -1,7 +1,7 @@
 """Which decoder runs: an accelerated one where every module of the model is known, else the generic one."""
 
 from regard.acceleration.backend import Backend
-from regard.acceleration.known import KERNEL_PARTS, unknown_module
+from regard.acceleration.known import KERNEL_PARTS, unknown_part
 from regard.acceleration.packed_decoder import PackedBackend
 from regard.acceleration.packed_linear import Precision
 from regard.decoding.shortlist import Shortlist
@@ -21,7 +21,7 @@ def choose_backend(model: Transformer, precision: Precision = "float", shortlist
     >>> choose_backend(model).name
     'generic decoder (output has hooks)'
     """
-    reason = unknown_module(model, KERNEL_PARTS)
+    reason = unknown_part(model, KERNEL_PARTS)
     device = model.device
     if reason is None and device.type != "cpu":
         reason = f"the model is on {device}"

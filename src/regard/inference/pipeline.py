@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, overload
 import torch
 
 from regard.acceleration.backend import Backend
-from regard.acceleration.known import unknown_module
+from regard.acceleration.known import unknown_part
 from regard.acceleration.packed_linear import Precision, bytes_are_fast
 from regard.acceleration.snapshot import Snapshot
 from regard.data import Tokenizer
@@ -194,7 +194,7 @@ class Pipeline:
         if self._requested != "auto":
             return self._requested
         is_fit = all(weight.is_cpu and weight.dtype == torch.float32 for weight in self._model.parameters())
-        is_fit = is_fit and self.shape != "encoder-only" and unknown_module(self._model) is None
+        is_fit = is_fit and self.shape != "encoder-only" and unknown_part(self._model) is None
         return "int8" if is_fit and bytes_are_fast() else "float"
 
     @property

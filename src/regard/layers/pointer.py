@@ -61,7 +61,8 @@ class PointerOutput(OutputProjection):
             raise InputError(f"states are {states.size(-1)} wide; an output that copies reads {D} and the source's")
         hidden = states[..., :D].to(self.weight.dtype)
         weights, tokens = states[..., D:].chunk(2, dim=-1)
-        generated = torch.sigmoid(self.generate(hidden).to(weights.dtype))
-        probs = generated * super().forward(hidden).to(weights.dtype).softmax(-1)
-        probs = probs.scatter_add(-1, tokens.long(), (1.0 - generated) * weights)
+        gate = self.generate(hidden).to(weights.dtype)
+        probs = torch.sigmoid(gate) * super().forward(hidden).to(weights.dtype).softmax(-1)
+        # σ(-x) is 1 - σ(x), and does not round to 0 where the gate is open.
+        probs = probs.scatter_add(-1, tokens.long(), torch.sigmoid(-gate) * weights)
         return probs.clamp_min(torch.finfo(probs.dtype).tiny).log()

@@ -39,17 +39,7 @@ class SavedModel(NamedTuple):
 
 
 Build = Callable[[TransformerConfig], nn.Module]
-"""Makes the model of a configuration, where it has modules that are not regard's."""
-
-
-def foreign_modules(model: nn.Module) -> tuple[str, ...]:
-    """Return the names of the classes of modules that are not regard's.
-
-    Of torch's, regard's own layers use `Linear` and `ModuleList`.
-    """
-    classes = {type(module) for module in model.modules()} - {nn.Linear, nn.ModuleList}
-    names = (f"{cls.__module__}.{cls.__qualname__}" for cls in classes)
-    return tuple(sorted(name for name in names if name.partition(".")[0] != "regard"))
+"""Makes the model of a configuration, where it has modules that the configuration does not describe."""
 
 
 def check_model(model: object) -> None:
@@ -101,7 +91,7 @@ def read_model_directory(path: Path) -> SavedModel:
 
 
 def read_modules(path: Path) -> tuple[str, ...]:
-    """Read the names of the classes of modules that are not regard's."""
+    """Read the names of the classes of modules that the configuration does not describe."""
     names = read_json(path, largest=_LARGEST_CONFIG).get("modules", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ModelError(f"{path}: modules is not a list of names")
@@ -113,7 +103,8 @@ def check_build(path: Origin, modules: tuple[str, ...], build: Build | None) -> 
     if modules and build is None:
         more = f" and {len(modules) - 3} more" if len(modules) > 3 else ""
         raise ModelError(
-            f"{path} was saved with modules that are not regard's: {', '.join(map(_name, modules[:3]))}{more}; "
+            f"{path} was saved with modules that its configuration does not describe: "
+            f"{', '.join(map(_name, modules[:3]))}{more}; "
             "load it in Python with build=, the function that makes the model from its config"
         )
 

@@ -21,12 +21,12 @@ from regard.model.directory import (
     check_build,
     check_model,
     common_type,
-    foreign_modules,
     load_tensors,
     read_model_directory,
     write_model_directory,
 )
 from regard.model.initialization import Undrawn, initialize
+from regard.model.undescribed import undescribed_modules
 from regard.ops import Mask, padding_mask
 from regard.ops.masks import as_mask
 
@@ -218,7 +218,9 @@ class Transformer(nn.Module):
         check_model(self)
         # Shared matrices come once, under the first of their names.
         tensors = {name: parameter.detach() for name, parameter in self.named_parameters()}
-        write_model_directory(Path(path), SavedModel(self.config, tensors, foreign_modules(self)))
+        write_model_directory(
+            Path(path), SavedModel(self.config, tensors, undescribed_modules(self, plain_model(self.config)))
+        )
 
     @classmethod
     def load(
@@ -231,7 +233,7 @@ class Transformer(nn.Module):
         """Read a model directory, ready to use: in evaluation mode, in the widest precision it was saved in.
 
         `at_least` widens it further, `torch.float32` to compute with what was saved as float16. `build` makes the model
-        of a config where it has modules that are not regard's; without it such a directory is refused.
+        of a config where it has modules that the config does not describe; without it such a directory is refused.
         """
         config, tensors, modules = read_model_directory(Path(path))
         check_build(path, modules, build)
@@ -296,3 +298,9 @@ def _key_mask(mask: Mask | Tensor, source: Tensor) -> Tensor:
     if dense.dim() != 4 or dense.shape[1:] != (1, 1, S) or dense.size(0) not in (1, B):
         raise InputError(f"a source mask has shape ({B}, 1, 1, {S}), one truth a token; got {tuple(dense.shape)}")
     return dense.expand(B, 1, 1, S)
+
+
+def plain_model(config: TransformerConfig) -> Transformer:
+    """Return the model that a configuration describes, on the meta device: its modules, without its numbers."""
+    with Undrawn(), torch.device("meta"):
+        return Transformer(config)

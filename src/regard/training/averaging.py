@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from regard.data.tokenizer import SOURCE_TOKENIZER, TOKENIZER
+from regard.data.truecasing import CAPITALS
 from regard.decoding.settings import GENERATION
 from regard.errors import InputError, ModelError
 from regard.files import new_directory
@@ -56,12 +57,12 @@ def validation_values(run: Path) -> dict[int, float]:
 
 
 def write_average(models: Sequence[Path], output: Path, *, tokenizers_of: Path, half: bool = False) -> None:
-    """Write the mean of models as a model directory, with the tokenizers and the tasks that lie beside one."""
+    """Write the mean of models as a model directory, with what lies beside one of them: tokenizers, tasks and so on."""
     mean = average(models)
     if half:
         mean = mean._replace(tensors={name: tensor.half() for name, tensor in mean.tensors.items()})
     with new_directory(output) as fresh:
         write_model_files(fresh, mean)
-        for name in (TOKENIZER, SOURCE_TOKENIZER, GENERATION, TASKS_FILE):
+        for name in (TOKENIZER, SOURCE_TOKENIZER, GENERATION, TASKS_FILE, CAPITALS):
             if (tokenizers_of / name).exists():
                 shutil.copyfile(tokenizers_of / name, fresh / name)

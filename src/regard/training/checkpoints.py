@@ -35,7 +35,7 @@ class Checkpoint:
     path: Path
     state: dict[str, Any]
     tensors: dict[str, Tensors]
-    """By kind: weights, moments, and the running average where there is one."""
+    """By kind: weights, moments, the running average and the state of a loss scaler where there is one."""
 
 
 def step_of(path: Path) -> int:

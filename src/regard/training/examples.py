@@ -1,8 +1,10 @@
 """From encoded corpora to the batches of each step, as a pure function of seed, epoch and position."""
 
+import math
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -16,6 +18,7 @@ from regard.data.batching import Indices
 from regard.data.tokenizer import END, PAD, START, Tokenizer
 from regard.errors import DataError
 from regard.tasks.task import Shape
+from regard.training.curriculum import competence
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,18 @@ class Examples:
             numbers = numbers[self._fitting[numbers]]
         return plan_batches(numbers, self._lengths, budget=budget, seed=seed, epoch=epoch)
 
+    def longest_of(self, examples: Indices) -> int:
+        """Return the length of the longest of some examples: of its longer side, with its end and its tag."""
+        return int(self._lengths[examples].max())
+
+    def length_of_share(self, share: float) -> int:
+        """Return the length that this share of the examples, the shortest, do not exceed."""
+        return int(self._by_length[math.ceil(share * (len(self) - 1))])
+
+    @cached_property
+    def _by_length(self) -> NDArray[np.int64]:
+        return np.sort(self._lengths[self.numbers])
+
     def pair(self, example: int) -> tuple[list[int], list[int]]:
         """Return one example: the source with its tag and its end, if there is an encoder, and the bare target."""
         corpus, tag, row = self._located(example)
@@ -207,19 +222,25 @@ class StepLoader:
         cuts: Cuts | None = None,
         workers: int = 0,
         pinned: bool = False,
+        curriculum: int = 0,
     ) -> None:
         self._examples, self._budget, self._accumulate = examples, budget, accumulate
         self._seed, self._cuts, self._workers, self._pinned = seed, cuts, workers, pinned
+        self._curriculum = curriculum
         self._planned: tuple[int, list[list[Indices]]] | None = None
 
     def steps_in(self, epoch: int) -> int:
         """How many steps an epoch has."""
         return len(self._plan(epoch))
 
-    def steps_from(self, position: Position) -> Iterator[tuple[Position, list[Batch]]]:
-        """Return the batches of each step to the end of the epoch, with the position after it."""
+    def steps_from(self, position: Position, step: int = 0) -> Iterator[tuple[Position, list[Batch]]]:
+        """Return the batches of each step to the end of the epoch, with the position after it.
+
+        `step` is how many steps the run has done: batches that are too long for the curriculum so far are passed over.
+        """
         plan = self._plan(position.epoch)
-        steps = _Steps(self._examples, plan[position.step :], position.epoch, self._cuts)
+        chosen = self._short_enough(plan, position.step, step)
+        steps = _Steps(self._examples, [plan[number] for number in chosen], position.epoch, self._cuts)
         # A generator of its own: the loader draws a seed for its workers, and must not draw it from training's.
         loader = DataLoader(
             steps,
@@ -229,18 +250,39 @@ class StepLoader:
             generator=torch.Generator(),
             worker_init_fn=_leave_signals_to_the_run,
         )
-        for done, batches in enumerate(loader, position.step + 1):
-            after = Position(position.epoch, done) if done < len(plan) else Position(position.epoch + 1, 0)
-            yield after, batches
+        for number, batches in zip(chosen, loader, strict=True):
+            ended = number == chosen[-1]
+            yield Position(position.epoch + 1, 0) if ended else Position(position.epoch, number + 1), batches
+
+    def _short_enough(self, plan: list[list[Indices]], first: int, step: int) -> list[int]:
+        """Return which steps of a plan are taken, from the first on; at least one."""
+        rest = range(first, len(plan))
+        if step >= self._curriculum:
+            return list(rest)
+        longest = {number: max(self._examples.longest_of(part) for part in plan[number]) for number in rest}
+        chosen: list[int] = []
+        for number in rest:
+            share = competence(step + len(chosen) + 1, self._curriculum)
+            if longest[number] <= self._examples.length_of_share(share):
+                chosen.append(number)
+        return chosen or [min(rest, key=longest.__getitem__)]
 
     def _plan(self, epoch: int) -> list[list[Indices]]:
         if self._planned is None or self._planned[0] != epoch:
             batches = self._examples.plan(budget=self._budget, seed=self._seed, epoch=epoch)
             if not batches:
                 raise DataError(f"epoch {epoch} has no pairs: the weights of its corpora are too small for their sizes")
-            every = self._accumulate
-            self._planned = epoch, [batches[start : start + every] for start in range(0, len(batches), every)]
+            self._planned = epoch, self._grouped(batches, epoch)
         return self._planned[1]
+
+    def _grouped(self, batches: list[Indices], epoch: int) -> list[list[Indices]]:
+        """Return the batches of each step; with a curriculum, which goes by the longest, like lengths together."""
+        every = self._accumulate
+        if every == 1 or not self._curriculum:
+            return [batches[start : start + every] for start in range(0, len(batches), every)]
+        by_length = sorted(batches, key=self._examples.longest_of)
+        groups = [by_length[start : start + every] for start in range(0, len(batches), every)]
+        return [groups[number] for number in np.random.default_rng([self._seed, epoch]).permutation(len(groups))]
 
 
 def _leave_signals_to_the_run(_: int) -> None:

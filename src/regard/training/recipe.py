@@ -132,6 +132,10 @@ class Training(Config):
     """How many merges of a BPE tokenizer are left out, chosen anew in each epoch."""
     dropout_rise: Count = 0
     """Over how many steps the rates of dropout rise from nothing: what little a model knows at first needs none."""
+    curriculum: Count = 0
+    """Over how many steps longer examples come in: the first ones are taken from the shortest hundredth, and batches
+    that are too long are passed over. It is for what is learned on short examples first, or not at all.
+    """
     precision: Literal["float32", "bfloat16", "float16", "int8", "float64"] = "float32"
     """Of the matrix products; weights and moments are float32 in any case, but for float64, which is for proofs.
 
@@ -273,6 +277,10 @@ class Run(Config):
         steps = self.training.steps
         if steps is not None and self.schedule.cooldown > steps:
             raise InputError(f"schedule.cooldown is {self.schedule.cooldown}, more than the run's {steps} steps")
+        if self.training.curriculum and self.training.epochs is not None:
+            raise InputError("training.curriculum makes epochs shorter; training.steps alone says when the run ends")
+        if steps is not None and self.training.curriculum > steps:
+            raise InputError(f"training.curriculum is {self.training.curriculum}, more than the run's {steps} steps")
         begin = self.training.r_drop_from
         if begin > 1 and self.training.r_drop == 0.0:
             raise InputError("training.r_drop_from is set, but training.r_drop is 0: no step makes two passes")
@@ -335,14 +343,14 @@ class Run(Config):
             config = TransformerConfig.preset(preset, **fields)
         except ConfigError as error:
             raise InputError(f"model: {error}") from None
-        if config.copying and self.training.softmax_gradient != "exact":
-            raise InputError("training.softmax_gradient is 'sampled', and a model that copies has exact gradients only")
         if config.kind != self.shape:
             raise InputError(f"model describes a model that is {config.kind}; {self.task[0].kind} needs {self.shape}")
-        return self._with_room_for_parts(config)
+        return self._checked_with_task(config)
 
-    def _with_room_for_parts(self, config: TransformerConfig) -> TransformerConfig:
-        """Return a config that has a position for every token of the windows and blocks that tasks cut texts into."""
+    def _checked_with_task(self, config: TransformerConfig) -> TransformerConfig:
+        """Return a config that fits the gradients and the windows and blocks that tasks cut texts into."""
+        if config.copying and self.training.softmax_gradient != "exact":
+            raise InputError("training.softmax_gradient is 'sampled', and a model that copies has exact gradients only")
         for task in self.task:
             if config.longest is not None and task.longest_part > config.longest:
                 raise InputError(
@@ -359,7 +367,7 @@ class Run(Config):
             raise InputError(f"model: {error}") from None
         if config.kind != self.shape:
             raise InputError(f"{path} is {config.kind}; {self.task[0].kind} needs a model that is {self.shape}")
-        return self._with_room_for_parts(config)
+        return self._checked_with_task(config)
 
     @property
     def tags(self) -> list[str]:

@@ -16,7 +16,9 @@ from regard.acceleration.accelerate import accelerate
 from regard.errors import ConfigError, ModelError
 from regard.layers import Dropout, MultiHeadAttention
 from regard.model import Transformer, TransformerConfig
-from regard.model.directory import check_model, foreign_modules
+from regard.model.directory import check_model
+from regard.model.transformer import plain_model
+from regard.model.undescribed import undescribed_modules
 from regard.ops.rng import keyed_dropout, mixed
 from regard.training.checkpoints import Tensors
 from regard.training.examples import Batch
@@ -26,6 +28,8 @@ from regard.training.recipe import Run
 
 Build = Callable[[TransformerConfig], Transformer]
 """Makes the model of a config; `Transformer` itself, unless a changed model is trained."""
+_SCALER = ("scale", "_growth_tracker")
+"""What a scaler of float16 losses learns while it runs."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class TrainStep:
             self.model = build(config)
         check_model(self.model)
         self.model.train()
-        self.foreign_modules = foreign_modules(self.model)
+        self.undescribed_modules = undescribed_modules(self.model, plain_model(config))
         """As `build` made them: sharding gives modules classes of torch's."""
         if run.training.precision == "float64":
             self.model.double()
@@ -130,6 +134,8 @@ class TrainStep:
         if not self._sharded:
             self._optimizer.found_inf = 1.0 - result.good.float()  # type: ignore[attr-defined]
         elif not result.good:  # the unfused optimizer takes no such flag: somebody has to look
+            if self._scaler.is_enabled():  # all processes know that the step is bad, each sees its own gradients only
+                self._scaler.update(self._scaler.get_scale() * self._scaler.get_backoff_factor())
             return
         self._scaler.step(self._optimizer)
         self._scaler.update()
@@ -151,6 +157,8 @@ class TrainStep:
         state = {"weights": {name: _local(p.detach()) for name, p in self.model.named_parameters()}, "moments": moments}
         if self.running is not None:
             state["running"] = {name: _local(tensor) for name, tensor in self.running.items()}
+        if self._scaler.is_enabled():
+            state["scaler"] = {name: torch.tensor(self._scaler.state_dict()[name]) for name in _SCALER}
         return state
 
     def load(self, tensors: dict[str, Tensors], origin: object) -> None:
@@ -162,6 +170,9 @@ class TrainStep:
                     if self.running is not None:
                         _assign(self.running[name], tensors["running"][name])
             self._load_moments(tensors["moments"])
+            if self._scaler.is_enabled() and "scaler" in tensors:
+                found = {name: tensors["scaler"][name].item() for name in _SCALER}
+                self._scaler.load_state_dict({**self._scaler.state_dict(), **found})
         except (KeyError, RuntimeError) as error:
             raise ModelError(f"{origin} does not fit the model of this run: {error}") from None
 

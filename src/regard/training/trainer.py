@@ -72,9 +72,9 @@ class Trainer:
         loss_at = losses_of(training) if loss is None else lambda step: loss
         self._build = build
         self._train_step = TrainStep(run, prepared.model, processes, loss_at, build)
-        self._modules = self._train_step.foreign_modules
+        self._modules = self._train_step.undescribed_modules
         if self._modules:
-            callback.tell(f"not regard's, and run as they are written: {', '.join(self._modules)}")
+            callback.tell(f"not in the configuration, and run as they are written: {', '.join(self._modules)}")
         cuts = Cuts.of(prepared.source, prepared.target, training.subword_dropout, seed=training.seed)
         self._loader = StepLoader(
             prepared.train,
@@ -84,6 +84,7 @@ class Trainer:
             cuts=cuts,
             workers=training.workers,
             pinned=processes.device.type == "cuda",
+            curriculum=training.curriculum,
         )
         self.total = total_steps(run, self._loader.steps_in(0))
         self._environment = environment(
@@ -142,7 +143,7 @@ class Trainer:
             )
         before = tuple(found.state.get("modules", ()))
         if before != self._modules:
-            trained, now = (", ".join(names) or "regard's alone" for names in (before, self._modules))
+            trained, now = (", ".join(names) or "those of its configuration" for names in (before, self._modules))
             raise ConfigError(f"{self._out} was trained with other modules: {trained}; now they are {now} (build=)")
         self._train_step.load(found.tensors, found.path)
         self._progress = Progress.of(found.state["progress"])
@@ -159,7 +160,7 @@ class Trainer:
         self._stop_if_diverged()
         self._recent.start()
         while not self._finished():
-            for after, batches in self._loader.steps_from(self._progress.position):
+            for after, batches in self._loader.steps_from(self._progress.position, self.step):
                 if self._stopping(stop):
                     self._save()
                     return False

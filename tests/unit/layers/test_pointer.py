@@ -142,3 +142,21 @@ def test_a_memory_is_rebuilt_with_its_tokens() -> None:
     model, source, target = model_of(), tokens(2, 5), tokens(2, 4)
     memory = tree_map(lambda x: x, model.encode(source))
     torch.testing.assert_close(model.logits(model.decode(target, memory)), model(source, target))
+
+
+@pytest.mark.parametrize("bias", [0.0, 12.0, 17.0, 40.0])
+def test_a_gate_that_is_open_leaves_what_is_copied_its_probability_and_its_gradient(bias: float) -> None:
+    torch.manual_seed(1)
+    output = PointerOutput(40, 8, bias=True)
+    with torch.no_grad():
+        output.generate.weight.zero_()
+        output.generate.bias.fill_(bias)
+        assert output.bias is not None
+        output.bias[7] = -1e4  # it can be copied only
+    copied = torch.tensor([0.5, 0.5, 7.0, 9.0])  # weights and tokens
+    loss = -output(torch.cat([torch.randn(8), copied]))[7]
+    loss.backward()
+    expected = -torch.log(0.5 * torch.sigmoid(torch.tensor(-bias, dtype=torch.float64)))
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert output.generate.bias.grad is not None
+    assert output.generate.bias.grad.item() == pytest.approx(torch.sigmoid(torch.tensor(bias)).item(), rel=1e-5)

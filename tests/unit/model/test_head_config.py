@@ -13,7 +13,8 @@ from regard.errors import InputError, ModelError
 from regard.export.exporting import check_exportable
 from regard.inference.generic_decoder import GenericBackend
 from regard.layers import ClassificationHead, SpanHead
-from regard.model.directory import foreign_modules
+from regard.model.transformer import plain_model
+from regard.model.undescribed import undescribed_modules
 from tests.strategies import VOCAB, configs, model_of, sparse_configs, tokens
 
 HEADS: list[dict[str, Any]] = [
@@ -88,7 +89,7 @@ def test_a_description_shows_the_head_and_counts_its_parameters(head: dict[str, 
 @by_head
 def test_a_model_with_a_head_is_saved_and_loaded(head: dict[str, Any], tmp_path: Path) -> None:
     model = Transformer(config_of(head)).eval()
-    assert foreign_modules(model) == ()
+    assert undescribed_modules(model, plain_model(model.config)) == ()
     model.save(tmp_path)
     loaded, source = Transformer.load(tmp_path), tokens(2, 4, VOCAB)
     assert loaded.config == model.config

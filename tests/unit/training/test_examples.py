@@ -87,3 +87,41 @@ def test_long_pairs_are_counted_and_left_out(tokenizer: Tokenizer, tmp_path: Pat
     assert sorted(planned) == np.flatnonzero(lengths <= limit).tolist()
     with pytest.raises(DataError, match=r"all 50 pairs are longer than data\.max_length 1"):
         Examples([corpus], tokenizer, tokenizer, tags=[None], weights=[1.0], limit=Limit("data.max_length", 1))
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_curriculum_begins_with_the_shortest_examples(examples: Examples, accumulate: int) -> None:
+    loader = StepLoader(examples, budget=100, accumulate=accumulate, seed=5, curriculum=200)
+    lengths, step, position = [], 0, Position()
+    while step < 260:
+        for after, batches in loader.steps_from(position, step):
+            lengths.append(max(max(batch.source_BS.size(1), batch.target_BT.size(1)) for batch in batches))
+            step, position = step + 1, after
+    for done, length in enumerate(lengths, 1):
+        allowed = examples.length_of_share(min(1.0, max(0.01, done / 200)))
+        assert length <= allowed or length == min(lengths)
+    assert max(lengths[:40]) < max(lengths[200:]) == examples.length_of_share(1.0)
+
+
+def test_a_curriculum_goes_on_at_any_step_as_without_a_pause(examples: Examples) -> None:
+    def taken(position: Position, step: int, until: int) -> list[tuple[Position, list[int]]]:
+        loader = StepLoader(examples, budget=100, accumulate=2, seed=5, curriculum=60)
+        steps: list[tuple[Position, list[int]]] = []
+        while step < until:
+            for after, batches in loader.steps_from(position, step):
+                steps.append((after, [int(n) for batch in batches for n in batch.examples_B]))
+                step, position = step + 1, after
+                if step == until:
+                    break
+        return steps
+
+    whole = taken(Position(), 0, 80)
+    for pause in range(1, 80):
+        assert taken(whole[pause - 1][0], pause, 80) == whole[pause:]
+
+
+def test_a_curriculum_takes_a_batch_where_all_are_too_long(tokenizer: Tokenizer, examples: Examples) -> None:
+    loader = StepLoader(examples, budget=10**6, accumulate=1, seed=5, curriculum=1000)
+    ((after, (batch,)),) = loader.steps_from(Position())
+    assert after == Position(1, 0)
+    assert len(batch.examples_B) == 100

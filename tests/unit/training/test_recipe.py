@@ -71,6 +71,15 @@ def test_a_run_needs_an_end_and_a_judge() -> None:
         Run.from_toml(text + "steps=1\n[averaging]\nkind='best'")
 
 
+def test_a_curriculum_ends_before_the_run() -> None:
+    with pytest.raises(ConfigError, match="curriculum is 15, more than the run's 14 steps"):
+        Run.from_toml(SMALL, changes=["training.curriculum=15"])
+    text = '[data]\ntrain=[{kind="dates"}]\n[training]\nepochs=2\ncurriculum=3\n'
+    for steps in ("", "steps=20\n"):
+        with pytest.raises(ConfigError, match="training.steps alone says when the run ends"):
+            Run.from_toml(text + steps)
+
+
 def test_two_passes_begin_only_where_there_are_some() -> None:
     with pytest.raises(ConfigError, match="r_drop_from is set, but training.r_drop is 0"):
         Run.from_toml(SMALL, changes=["training.r_drop_from=10"])

@@ -79,7 +79,13 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path: Pat
     [
         (),
         ("training.accumulate=2", "averaging.kind=running", "training.epochs=3"),
-        ("training.workers=1", "training.subword_dropout=0.2", "training.dropout_rise=7", "averaging.kind=last"),
+        (
+            "training.workers=1",
+            "training.subword_dropout=0.2",
+            "training.dropout_rise=7",
+            "training.curriculum=9",
+            "averaging.kind=last",
+        ),
         ("training.precision=int8", "training.softmax_gradient=sampled"),
         ("training.r_drop=1.0", "training.softmax_gradient=sampled", "averaging.kind=best", "averaging.count=2"),
         ("training.r_drop=1.0", "training.r_drop_from=5"),
@@ -105,6 +111,23 @@ def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path: Path, stop: int, c
         for name in ("whole", "cut")
     ]
     assert told[0] == told[1] != []
+
+
+def test_the_scale_of_float16_losses_is_resumed(tmp_path: Path) -> None:
+    """A scale that overflows is halved; a resumed run goes on with the scale that it had come to."""
+
+    def large(model: Transformer, batch: Batch) -> Tensor:
+        return 300 * cross_entropy()(model, batch)
+
+    run = small_run(tmp_path, "training.precision=float16", "training.report_every=1")
+    notes = Notes()
+    train(run, tmp_path / "whole", loss=large, callback=notes)
+    assert any(report.skipped for report in notes.reports)
+    stopping = StoppingAt(9)
+    with pytest.raises(StoppedError):
+        train(run, tmp_path / "cut", loss=large, callback=stopping)
+    train(run, tmp_path / "cut", loss=large)
+    assert_same(tmp_path / "whole", tmp_path / "cut")
 
 
 def test_two_passes_begin_at_their_step(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/regard/ke
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## translate and give an abstract a title with the models in the package, and draw attention
+demo: $(READY)  ## translate, give an abstract a title, answer questions about a story, and draw attention
 	@$(BIN)/python examples/demo.py
 
 check: $(READY)  ## format, lint, types, layers

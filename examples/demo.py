@@ -1,4 +1,4 @@
-"""The models of the package at work: translations both ways, and a title for an abstract.
+"""The models of the package at work: translations both ways, a title for an abstract, answers about a story.
 
 python examples/demo.py
 """
@@ -33,6 +33,8 @@ trains a translation model for low-resource languages with monolingual data only
 current model and the pairs are used for the next step of training. Experiments on six languages show that
 back-translation improves BLEU by up to five points over a baseline that is trained on the parallel data alone.
 """
+STORY = "Mary picked up the milk. John went to the garden. Mary travelled to the kitchen. John moved to the office."
+QUESTIONS = ["Where is John?", "Where is the milk?"]
 PICTURE = Path("attention.png")
 
 console = Console(highlight=False)
@@ -62,6 +64,11 @@ def main() -> None:
     summarizer = regard.load("titles")
     with timed("summarize: a title for an abstract"):
         show(" ".join(ABSTRACT.split()), summarizer.summarize(ABSTRACT).text)
+    answerer = regard.load("stories")
+    with timed("answer questions about a story"):
+        console.print(f"\n  {STORY}", end="")
+        for question, answer in zip(QUESTIONS, answerer.answer(QUESTIONS, STORY), strict=True):
+            show(question, answer.text)
     source = SENTENCES["en"][2]
     target = translator.translate(source, to="en").text
     draw_attention(translator.attention(source, target, to="en"), PICTURE)

@@ -11,6 +11,7 @@ import regard
 from benchmarks.variations.loop import once
 from regard.data.catalog import published
 from regard.data.downloads import get_corpus
+from regard.memory import keep_memory
 from regard.tasks import Score, score
 from regard.training import NoCallback, Run
 from regard.training.callbacks import METRICS, StepReport, read_metrics
@@ -76,6 +77,7 @@ def trained(example: str, out: Path, name: str, budget: Budget, changes: Sequenc
     directory = out / "models" / name
     if (directory / "model.safetensors").exists():
         return directory
+    keep_memory()  # as the command line does
     steps = budget.steps
     if budget.minutes is not None:
         minutes = budget.minutes
@@ -94,6 +96,7 @@ def _run(example: str, base: Path, changes: Sequence[str]) -> Run:
 def _measured(example: str, base: Path, changes: Sequence[str], minutes: float) -> dict[str, Any]:
     """Return how many steps fit into the minutes, by the time that a few take."""
     short = [*changes, f"training.steps={_MEASURED}", f"training.report_every={_MEASURED // 2}", "data.valid=[]"]
+    short.append("training.curriculum=0")
     with tempfile.TemporaryDirectory() as scratch:
         regard.train(_run(example, base, short), scratch)
         lines = [line for line in read_metrics(Path(scratch) / METRICS) if line["kind"] == "steps"]

@@ -45,6 +45,28 @@ def test_everyday_sentences_come_out_right(model: regard.Translator, language: s
         assert made.text in right.split("|"), source
 
 
+def test_sentences_that_end_in_a_number_are_translated_each_by_itself(model: regard.Translator) -> None:
+    prices = [f"{price},{price % 90 + 10}" for price in range(101, 141)]
+    text = " ".join(f"Das Buch kostet {price}." for price in prices)
+    made = model.translate(text, to="en").text
+    assert re.findall(r"\d+\.\d+", made) == [price.replace(",", ".") for price in prices]
+    assert made.count("book") == 40
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("<b>ich bin müde.</b>", "<b>I'm tired.</b>"),
+        ('<g id="haus">hallo</g>', '<g id="haus">Hello</g>|<g id="haus">Hello.</g>|<g id="haus">hello</g>'),
+        ("<br>", "<br>"),
+        ("</s>", "</s>"),
+        ("Er hat kein Geld, d.h. er kann nicht kommen.", "He has no money, i.e. he can't come."),
+    ],
+)
+def test_markup_and_abbreviations_come_through(model: regard.Translator, text: str, right: str) -> None:
+    assert model.translate(text, to="en").text in right.split("|")
+
+
 FORBIDDEN = {
     "hungry": "Ich habe Hunger.",
     "Tom": "Wo ist Tom?",

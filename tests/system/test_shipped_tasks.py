@@ -1,8 +1,11 @@
-"""The model of the package that gives abstracts a title, as people meet it."""
+"""The models of the package that give abstracts a title and answer questions about stories, as people meet them."""
 
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+import pytest
 
 import regard
 from regard import models
@@ -28,11 +31,20 @@ ABSTRACTS = {
 }
 
 
-def test_it_is_small_and_says_what_it_is() -> None:
-    path = models.path_of("titles")
+STORY = """Sandra picked up the apple there.
+John went to the hallway.
+Sandra journeyed to the garden.
+Daniel moved to the kitchen.
+John travelled to the office.
+"""
+
+
+@pytest.mark.parametrize(("name", "terms"), [("titles", "CC BY 4.0"), ("stories", "CC BY 3.0")])
+def test_it_is_small_and_says_what_it_is(name: str, terms: str) -> None:
+    path = models.path_of(name)
     assert sum(file.stat().st_size for file in path.iterdir()) <= 20_000_000
     card = (path / "README.md").read_text(encoding="utf-8")
-    for expected in ("CC BY 4.0", "## Scores", "## Limits", "attribution"):
+    for expected in (terms, "## Scores", "## Limits", "attribution"):
         assert expected in card
 
 
@@ -52,4 +64,19 @@ def test_the_command_answers_at_once_without_a_model_being_named() -> None:
     abstract = next(iter(ABSTRACTS.values()))
     title = subprocess.run(command, input=abstract, capture_output=True, text=True, check=True).stdout
     assert len(title.split()) >= 3
+    assert time.perf_counter() - began < 10.0  # 3 on an idle machine
+
+
+def test_questions_about_a_story_are_answered() -> None:
+    answerer = regard.load("stories", task="question-answering")
+    expected = {"Where is John?": "office", "Where is Daniel?": "kitchen", "Where is Sandra?": "garden"}
+    answers = answerer.answer(list(expected), STORY)
+    assert {question: answer.text for question, answer in zip(expected, answers, strict=True)} == expected
+
+
+def test_a_question_on_the_command_line_is_answered_without_a_model_being_named(tmp_path: Path) -> None:
+    (tmp_path / "story.txt").write_text(STORY, encoding="utf-8")
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "regard", "answer", "--context", str(tmp_path / "story.txt"), "Where is John?"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "office\n"
     assert time.perf_counter() - began < 10.0  # 3 on an idle machine

@@ -34,7 +34,7 @@ def answer(
     question: Annotated[
         list[str] | None, typer.Argument(help="Questions; without any, lines of standard input.")
     ] = None,
-    model: Annotated[str, typer.Option(help="Model directory or packaged model.")],
+    model: Annotated[str, typer.Option(help="Model directory or packaged model.")] = "stories",
     contexts: Contexts,
     threshold: Annotated[float | None, typer.Option(help="Margin over no answer, in logits (extractive).")] = None,
     form: Annotated[Format, typer.Option("--format", help="Format of a line of output.")] = Format.text,
@@ -56,6 +56,7 @@ def answer(
         _answer_squad(pipeline, contexts.squad, job.output, options)
         return
     context = None if contexts.context is None else _read_context(contexts.context)
+    digest = None if context is None else hashlib.sha256(context.encode()).hexdigest()
 
     def run(lines: list[str]) -> Sequence[Result]:
         pairs = [(line, context) if context is not None else _pair(line) for line in lines]
@@ -65,8 +66,8 @@ def answer(
     TextJob(
         run=run,
         form=form,
-        identity=lambda: {"options": options, "context": context, "model": pipeline.identity},
-        leaves_blank=True,
+        identity=lambda: {"options": options, "context": digest, "model": pipeline.identity},
+        blank=("text", "score", "start", "end") if pipeline.shape == "encoder-only" else ("text", "score", "tokens"),
     ).start(question, job)
 
 
@@ -76,6 +77,8 @@ def _check(question: list[str] | None, contexts: Contexts, form: Format, search:
             raise InputError("--squad has questions and contexts; it goes without others and without --input")
         if form != Format.text:
             raise InputError("the answers to --squad are a JSON object by ids; leave --format out")
+        if search.get("n_best", 1) > 1:
+            raise InputError("the answers to --squad are one for each id; leave --n-best out")
         return
     job.check(question)
     if question and contexts.context is None:

@@ -32,5 +32,5 @@ def classify(
         run=pipeline.classify,
         form=form,
         identity=lambda: {"model": pipeline.identity},
-        leaves_blank=True,
+        blank=("label", "score", "probabilities"),
     ).start(text, job)

@@ -31,7 +31,7 @@ class EvaluationSet:
     data: Annotated[Path | None, _file_option(help="Examples: JSON lines, tsv, SQuAD (.json), bAbI (.txt).")] = None
     task: Annotated[str | None, _file_option(help="Task, for a model of several.")] = None
     to: Annotated[str | None, _file_option(help="Target language; by default all.")] = None
-    bootstrap: Annotated[int | None, _file_option(min=1, help="Samples for the 95 % intervals; 1000.")] = None
+    bootstrap: Annotated[int | None, _file_option(min=2, help="Samples for the 95 % intervals; 1000.")] = None
 
 
 @with_option_groups

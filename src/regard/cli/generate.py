@@ -7,7 +7,7 @@ import typer
 from regard.cli.option_groups import with_option_groups
 from regard.cli.runtime import Runtime
 from regard.cli.search_options import SearchOptions
-from regard.cli.text_jobs import FileJob, Output, TextJob, input_of, stream_lines
+from regard.cli.text_jobs import FileJob, Output, TextJob, stream_lines
 
 if TYPE_CHECKING:
     from regard.inference.pipeline import Pipeline
@@ -37,11 +37,11 @@ def generate(
     pipeline: Pipeline = runtime.load(model, _KINDS)
     pipeline.with_changes(search)
     if output.stream:
-        stream_lines(text or input_of(job.source), lambda line: pipeline.stream(line, **search))
+        stream_lines(text, job.source, lambda line: pipeline.stream(line, **search))
     else:
         TextJob(
             run=lambda lines: pipeline.generate(lines, **search),
             form=output.form,
             identity=lambda: {"options": search, "model": pipeline.identity},
-            leaves_blank=True,
+            blank=("text", "score", "tokens"),
         ).start(text, job)

@@ -42,15 +42,18 @@ class Result(Protocol):
 
 
 class Blank:
-    """What becomes of a blank line where there is nothing to do with it."""
+    """What becomes of a blank line where there is nothing to do with it; JSON has the fields of other lines."""
 
     text = ""
     score = 0.0
     alternatives: Sequence[Result] = ()
 
+    def __init__(self, fields: Sequence[str]) -> None:
+        self._fields = fields
+
     def content(self) -> dict[str, Any]:
-        """Return an empty text."""
-        return {"text": ""}
+        """Return an empty text, and nothing in the other fields."""
+        return {name: "" if name == "text" else None for name in self._fields}
 
     def warnings(self) -> Iterable[str]:
         """Return nothing."""

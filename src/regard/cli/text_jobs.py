@@ -63,15 +63,15 @@ class TextJob:
     form: Format
     identity: Callable[[], dict[str, Any]]
     """Returns what tells this job from others, such as the model and the options: only the same job is resumed."""
-    leaves_blank: bool = False
-    """Whether blank lines stay blank without `run`."""
+    blank: Sequence[str] | None = None
+    """The fields that JSON has, where blank lines stay blank without `run`."""
 
     def start(self, texts: list[str] | None, files: FileJob) -> None:
         """Work on texts of the command line, on a file, or else on lines of standard input."""
         if files.source is not None:
             self._work_on_file(files.source, files.output, files.shard or "1/1")
         elif texts:
-            replace(self, leaves_blank=False)._print(texts, CHUNK)
+            replace(self, blank=None)._print(texts, CHUNK)
         else:
             self._print(input_of(None), 1 if sys.stdin.isatty() else CHUNK, "standard input, line")
 
@@ -109,9 +109,9 @@ class TextJob:
 
     def _written(self, chunk: list[str], first: int, place: str | None) -> str:
         """Return the output of lines that begin with this number; what may be wrong goes to standard error."""
-        worked_on = [at for at, line in enumerate(chunk) if line.strip() or not self.leaves_blank]
+        worked_on = [at for at, line in enumerate(chunk) if line.strip() or self.blank is None]
         found = self._results({first + at: chunk[at] for at in worked_on}, place) if worked_on else []
-        results: list[Result] = [Blank()] * len(chunk)
+        results: list[Result] = [Blank(self.blank or ())] * len(chunk)
         for at, result in zip(worked_on, found, strict=True):
             results[at] = result
         for number, result in enumerate(results, first):
@@ -134,10 +134,10 @@ class TextJob:
             raise
 
 
-def stream_lines(lines: Iterable[str], stream: Callable[[str], Iterable[str]]) -> None:
-    """Print what becomes of each line piece by piece, as soon as it is there."""
-    for line in lines:
-        for piece in stream(line):
+def stream_lines(texts: list[str] | None, source: Path | None, stream: Callable[[str], Iterable[str]]) -> None:
+    """Print what becomes of texts, or of each line of a file or of standard input, piece by piece as it is there."""
+    for line in texts or input_of(source):
+        for piece in stream(line) if texts or line.strip() else ():
             sys.stdout.buffer.write(on_one_line(piece).encode())
             sys.stdout.buffer.flush()
         sys.stdout.buffer.write(b"\n")

@@ -10,7 +10,7 @@ from regard.cli.option_groups import with_option_groups
 from regard.cli.outputs import Format
 from regard.cli.runtime import Runtime
 from regard.cli.search_options import SearchOptions
-from regard.cli.text_jobs import FileJob, Output, TextJob, input_of, stream_lines
+from regard.cli.text_jobs import FileJob, Output, TextJob, stream_lines
 from regard.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def translate(
     if output.picture is not None:
         _draw(pipeline, text or [], options, output.picture)
     elif output.stream:
-        stream_lines(text or input_of(job.source), lambda line: pipeline.stream(line, to=to, **search))
+        stream_lines(text, job.source, lambda line: pipeline.stream(line, to=to, **search))
     else:
         TextJob(
             run=lambda lines: pipeline.translate(lines, **options),

@@ -6,11 +6,19 @@ Models that are trained so (`augment` of a corpus) say so in `generation.json`.
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from regard.data.localization import date_pattern, has_12_hour_clock, localized_date, localized_number, localized_time
+from regard.data.localization import (
+    date_pattern,
+    has_12_hour_clock,
+    localized_date,
+    localized_number,
+    localized_time,
+    separators,
+)
 
 LETTERS = tuple(map(chr, range(0x5D0, 0x5EB)))
 """The letters that stand for something: those of the Hebrew alphabet, two bytes each, in this order."""
@@ -21,12 +29,14 @@ _FILE = (
     "|html?|css|js|json|xml|toml|ya?ml|ini|cfg|conf|log|md|tex|py|c|h|cpp|java|sh|so"
 )
 _UNIT = "kg|g|mg|km|m|cm|mm|l|ml|[kKMGT]B|[kMG]?Hz|k?W|k?V|mAh|h|min|px|pt"
+_OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
 _ITEMS = rf"""
     (?P<address>
         (?:https?|ftp|file)://[^\s<>"„“”»«]+ | \b(?i:www\.)[^\s<>"„“”»«]+      # URLs
-      | [\w.+-]+@[\w-]+(?:\.[\w-]+)+                                    # e-mail addresses
+      | (?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+                       # e-mail addresses
+      | (?<![\w.]){_OCTET}(?:\.{_OCTET}){{3}}(?![\w.]*\d)                # IP addresses
       | (?<![\w@./-])[\w-]+(?:\.[\w-]+)*\.(?:{_TOP})\b(?:/[^\s<>"„“”»«]*)?  # domains
-      | (?<![\w./-])[\w-]+(?:\.[\w-]+)*\.(?:{_FILE})\b                  # file names
+      | (?<![\w./-])(?!\w\.[ch]\b)[\w-]+(?:\.[\w-]+)*\.(?:{_FILE})\b    # file names, but not "d.h."
       | (?<![\w./~-])(?:~|\.{{1,2}})?(?:/[\w.+-]+){{2,}}/?                 # paths
       | (?<![\w@.])@\w{{3,}}                                            # accounts
       | %(?:\d+\$)?[-+0]?\d*(?:\.\d+)?l{{0,2}}[sdiufxc](?!\w) | %\(\w+\)[sd](?!\w) | %\d(?!\w) | \{{\w*\}} | \$\{{\w+\}}
@@ -43,9 +53,10 @@ _TIME = r"""
     (?:[ap](?:\.m\.(?=\s+[a-z]|,)|\.m\b|m\b) | [AP](?:\.M\.(?=\s+[A-Z]{2}|,)|\.M\b|M\b))
 """
 _NEVER = r"(?!)"
-_OF_A_NAME = re.compile(
-    r"(?:\b(?:[Vv]ersions?|[Rr]elease|[Ss]ection|[Cc]hapter|v\.?)|(?<=[a-zäöü,;] )[A-Z][a-z]+\w*)\s?$"
-)
+_VERSION = r"\b(?:[Vv]ersion(?:s|en)?|[Rr]elease|[Ss]ection|[Cc]hapter|Kapitel|Abschnitt|v\.?)"
+_OF_A_VERSION = re.compile(rf"{_VERSION}\s?$")
+_OF_A_NAME = re.compile(rf"(?:{_VERSION}|(?<=[a-z,;] )[A-Z][a-z]+\w*)\s?$")
+_RANGE = re.compile(r"([-/:×])")
 
 
 @lru_cache(maxsize=64)
@@ -65,6 +76,25 @@ class Masked:
     """What each letter stands for, as it is written in the target."""
     originals: Mapping[str, str]
     """The same as it is written in the source."""
+    dates: frozenset[str] = field(default=frozenset(), repr=False)
+    """The letters that stand for dates."""
+
+    def part(self, text: str, letters: Sequence[str]) -> "Masked":
+        """Return a part of this text with other letters in place of its own; what there are too few for is not masked.
+
+        >>> Masked("a 1 b 2", {"1": "x", "2": "y"}, {"1": "x", "2": "y"}).part("b 2", "א").text
+        'b א'
+        """
+        free = [letter for letter in letters if letter not in text]
+        items: dict[str, str] = {}
+        originals: dict[str, str] = {}
+        others: dict[str, str] = {}
+        for char in dict.fromkeys(char for char in text if char in self.items):
+            others[char] = free.pop(-1 if char in self.dates else 0) if free else self.originals[char]
+            if others[char] in letters:
+                items[others[char]], originals[others[char]] = self.items[char], self.originals[char]
+        dates = frozenset(others[char] for char in others.keys() & self.dates)
+        return Masked(_replaced(text, others), items, originals, dates)
 
     def filled(self, text: str) -> str:
         """Return a text with what its letters stand for.
@@ -108,9 +138,12 @@ def masked(text: str, source: str | None = None, target: str | None = None, lett
     """
     if not _HINT.search(text):
         return Masked(text, {}, {})
-    free = [letter for letter in letters if letter not in text]
+    present = set(text)
+    free = deque(letter for letter in letters if letter not in present)
+    known: dict[tuple[str, str], str] = {}
     items: dict[str, str] = {}
     originals: dict[str, str] = {}
+    dates: set[str] = set()
     parts: list[str] = []
     done = 0
     for match in _item(source, target).finditer(text):
@@ -120,15 +153,22 @@ def masked(text: str, source: str | None = None, target: str | None = None, lett
         written = _localized(match, item, source, target)
         if written is None:
             continue
-        letter = next((known for known, value in originals.items() if value == item), None)
+        letter = known.get((item, written))
         if letter is None:
             if not free:
                 break
-            letter = free.pop(-1 if match["date"] else 0)
+            letter = known[item, written] = free.pop() if match["date"] else free.popleft()
             items[letter], originals[letter] = written, item
+            if match["date"]:
+                dates.add(letter)
         parts += [text[done : match.start()], letter]
         done = match.start() + len(item)
-    return Masked("".join(parts) + text[done:], items, originals)
+    return Masked("".join(parts) + text[done:], items, originals, frozenset(dates))
+
+
+def marks(text: str) -> list[str]:
+    """Return characters for private use, as many as a text may have items: for a text that is cut into parts later."""
+    return list(map(chr, range(0xF0000, min(0xF0001 + len(text) // 3, 0xFFFFE))))
 
 
 def _localized(match: re.Match[str], item: str, source: str | None, target: str | None) -> str | None:
@@ -139,9 +179,14 @@ def _localized(match: re.Match[str], item: str, source: str | None, target: str 
         return localized_date(item, source, target)
     if match["time"]:
         return localized_time(item, target)
-    if item.count(".") == 1 and "," not in item and _OF_A_NAME.search(match.string[: match.start()]):
-        return item
-    return localized_number(item, source, target)
+    # In German, any noun has a capital; a number after it is no version.
+    has_point = (separators(source) or ".")[0] == "."
+    before = match.string[max(0, match.start() - 60) : match.start()]
+    is_version = (_OF_A_NAME if has_point else _OF_A_VERSION).search(before) is not None
+    return "".join(
+        part if is_version and part.count(".") == 1 and "," not in part else localized_number(part, source, target)
+        for part in _RANGE.split(item)
+    )
 
 
 def masked_pair(pair: tuple[str, str], source: str, target: str) -> tuple[str, str] | None:

@@ -21,6 +21,8 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\u
 _NO_WORD = re.compile(
     rf"(?<![^\s{_UNSPACED}])[^\s{_UNSPACED}]{{1001,}}+|(?<![^\s,;.!?…{_UNSPACED}])[^\s,;.!?…{_UNSPACED}]{{121,}}+"
 )
+_OPAQUE = re.compile(rf"{_MARKUP}|{_NO_WORD.pattern}")
+_KEPT = "\U0010fffd"
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 _FILLERS = dict.fromkeys((0x115F, 0x1160, 0x3164, 0xFFA0), " ")  # of Hangul: letters that show as spaces
 _INVISIBLE = {
@@ -125,6 +127,27 @@ def _append(pieces: list[Piece], part: str) -> None:
         pieces[-1] = pieces[-1][0], pieces[-1][1] + before
     if bare:
         pieces.append((bare, after))
+
+
+def around_opaque(text: str, change: Callable[[str], str]) -> str:
+    """Return a text with a change made to all but its markup, and runs that are too long to be words.
+
+    >>> around_opaque("<b>why?</b>", str.upper)
+    '<b>WHY?</b>'
+
+    What is left out is one character for private use meanwhile.
+    """
+    kept: list[str] = []
+
+    def keep(match: re.Match[str]) -> str:
+        kept.append(match[0])
+        return _KEPT
+
+    if _KEPT in text:
+        return change(text)
+    found = change(_OPAQUE.sub(keep, text))
+    rest = iter(kept)
+    return re.sub(_KEPT, lambda _: next(rest), found)
 
 
 def is_opaque(piece: str) -> bool:

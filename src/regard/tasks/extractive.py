@@ -1,6 +1,7 @@
 """Extractive question answering: the answer is a span of the context, found by its start and its end."""
 
 import math
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, overload
@@ -237,6 +238,8 @@ class Window:
     def _trimmed(self, context: str, first: int, last: int) -> tuple[int, int]:
         """Return the characters of tokens, without the space before them, and without signs in a token with a word."""
         start, end = self.offsets[first][0], self.offsets[last][1]
+        while end < len(context) and unicodedata.combining(context[end]):  # an accent belongs to the letter before it
+            end += 1
         start += len(context[start:end]) - len(context[start:end].lstrip())
         if context[slice(*self.offsets[last])].strip(_AFTER_WORDS):
             end = start + len(context[start:end].rstrip(_AFTER_WORDS))

@@ -21,6 +21,7 @@ class QuestionAnsweringTask(Task):
     """Where the question is in the source: before its context, or after it."""
 
     fields = ("context", "question", "answers")
+    reads_plain_spaces = True
     metrics = ("squad_f1", "squad_exact", "exact")
 
     def source(self, example: Example) -> str:

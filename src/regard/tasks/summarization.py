@@ -16,6 +16,7 @@ class SummarizationTask(Task):
     kind: Literal["summarization"] = "summarization"
 
     fields = ("document", "summary")
+    reads_plain_spaces = True
     metrics = ("rouge1", "rouge2", "rougeL", "bleu", "chrf", "exact")
 
 

@@ -9,6 +9,7 @@ from pydantic import Field
 from regard.configs import Config
 from regard.data import Tokenizer
 from regard.data.corpora import Example
+from regard.data.sentences import with_plain_spaces
 from regard.errors import InputError
 from regard.model import Transformer
 
@@ -53,9 +54,16 @@ class Task(Config):
     metrics: ClassVar[tuple[str, ...]] = ("bleu", "chrf", "exact")
     """What scores its answers, the most usual first."""
 
+    reads_plain_spaces: ClassVar[bool] = False
+    """Whether line breaks and white space of any kind are single spaces to the model, in training and in use."""
+
     def source(self, example: Example) -> str:
         """Return the text that the model reads."""
         return str(example[self.fields[0]])
+
+    def spaced(self, text: str) -> str:
+        """Return a source with its spaces as the model reads them."""
+        return with_plain_spaces(text) if self.reads_plain_spaces else text
 
     def target(self, example: Example) -> str:
         """Return the text that the model learns to write."""
@@ -76,11 +84,11 @@ class Task(Config):
 
     def texts(self, example: Example) -> tuple[str, ...]:
         """Return the texts that tokenizers learn from, source and target; an example that lacks one is left out."""
-        return self.source(example), self.target(example)
+        return self.spaced(self.source(example)), self.target(example)
 
     def encode(self, examples: Sequence[Example], source: Tokenizer, target: Tokenizer) -> list[TokenPair]:
         """Return the token numbers of examples. One example may give several pairs."""
-        sources = source.encode_batch([self.source(example) for example in examples])
+        sources = source.encode_batch([self.spaced(self.source(example)) for example in examples])
         targets = target.encode_batch([self.target(example) for example in examples])
         return list(zip(sources, targets, strict=True))
 
@@ -88,6 +96,8 @@ class Task(Config):
     def identity(self) -> str:
         """What decides about encoded examples beside their texts; empty for pairs of texts as they are."""
         settings = self.model_dump(mode="json", exclude={"tag"})
+        if self.reads_plain_spaces:
+            settings["spaces"] = "plain"
         return json.dumps([settings, self.fields], sort_keys=True) if self.fields != ("source", "target") else ""
 
     def predictions(self, model: Transformer, examples: Sequence[Example], tokenizer: Tokenizer) -> list[str]:

@@ -30,6 +30,10 @@ class TextToText(Pipeline):
         """The task, with its settings."""
         return self._task if isinstance(self._task, Task) else TextToTextTask()
 
+    def encoded(self, text: str) -> list[int]:
+        """Return the source tokens of a text, as the task has them."""
+        return super().encoded(self.task.spaced(text))
+
     @overload
     def write(self, examples: Example, **changes: Any) -> GeneratedText: ...
     @overload

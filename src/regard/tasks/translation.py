@@ -4,10 +4,12 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, overload
+from typing import Annotated, Any, ClassVar, Literal, overload
+
+from pydantic import Field
 
 from regard.data.corpora import Example
-from regard.data.sentences import Piece
+from regard.data.placeholders import Masked
 from regard.data.truecasing import CAPITALS, Truecaser
 from regard.decoding import Constraints, Hypothesis, Request, SearchSettings
 from regard.inference.pipeline import Pipeline
@@ -15,7 +17,7 @@ from regard.inference.results import CrossAttention
 from regard.inference.texts import checked_texts, on_one_line
 from regard.tasks.task import Task
 from regard.tasks.translation_requests import RequestedWords, TextRequests
-from regard.tasks.translation_result import Part, put_together, with_copies
+from regard.tasks.translation_result import MaskedPiece, Part, put_together
 from regard.tasks.translation_result import Translation as Translation
 
 _FEWEST_WITH_REQUIRED = 5  # hypotheses; fewer cannot both translate and wait for where a required word belongs
@@ -25,6 +27,9 @@ class TranslationTask(Task):
     """Texts with translations: fields `source` and `target`. Tags of corpora, such as <2de>, name the language."""
 
     kind: Literal["translation"] = "translation"
+    sentences: Annotated[bool, Field(strict=True)] = True
+    """Whether texts are cut into sentences, which are translated each by itself; if not, as for code, a text is
+    translated whole."""
 
 
 class Translator(Pipeline):
@@ -105,17 +110,17 @@ class Translator(Pipeline):
         if requested.require:
             settings = settings.with_beam_of(_FEWEST_WITH_REQUIRED)
         constraints = self._texts.constraints(requested)
-        cut: list[list[Piece]] = []
+        cut: list[list[MaskedPiece]] = []
         done: list[list[list[Part]]] = []
         places: list[tuple[int, int]] = []
         sources: list[list[int]] = []
         masked = [self._texts.masked(line, to, settings, requested) for line in lines]
         for line, shown in enumerate(masked):
-            cut.append(self._pieces(shown.text, whole=requested.something))
+            cut.append(self._pieces(shown, whole=requested.something))
             done.append([[] for _ in cut[line]])
-            for at, (piece, _) in enumerate(cut[line]):
+            for at, (piece, _, _) in enumerate(cut[line]):
                 source = self.encoded(piece, to)
-                copied = None if requested.something or not piece else self._texts.copied(piece, source, constraints)
+                copied = None if requested.something or not piece else self._copied(piece, source, constraints)
                 if copied is not None:
                     done[line][at] = [copied]
                 elif piece:
@@ -127,10 +132,7 @@ class Translator(Pipeline):
         for (line, at), source, hypotheses in zip(places, sources, found, strict=True):
             parts = [self._part(source, hypothesis, align) for hypothesis in hypotheses]
             done[line][at] = [part for part in parts if part.text.strip()] or parts
-        made = [
-            with_copies(put_together(pieces, parts, self.source, self.target), shown)
-            for pieces, parts, shown in zip(cut, done, masked, strict=True)
-        ]
+        made = [put_together(pieces, parts, self.source, self.target) for pieces, parts in zip(cut, done, strict=True)]
         return made[0] if isinstance(texts, str) else made
 
     @property
@@ -148,17 +150,27 @@ class Translator(Pipeline):
         settings = self.with_changes(changes)
         (line,) = checked_texts([text], "texts")
         masked = self._texts.masked(line, to, settings, RequestedWords())
-        for piece, space in self._pieces(masked.text, whole=False):
+        for piece, space, shown in self._pieces(masked, whole=False):
             if piece:
                 source = self.encoded(piece, to)
-                copied = self._texts.copied(piece, source, None)
+                copied = self._copied(piece, source, None)
                 request = self._requested_of(source, RequestedWords(), None, settings)
                 parts = self._streamed(source, request, settings) if copied is None else [copied.text]
-                yield from (masked.filled(on_one_line(part)) for part in parts)
+                yield from (shown.filled(on_one_line(part)) for part in parts)
             yield on_one_line(space)
 
-    def _pieces(self, text: str, *, whole: bool) -> list[Piece]:
-        return self._texts.pieces(text, self._backend.longest, whole=whole)
+    def _pieces(self, shown: Masked, *, whole: bool) -> list[MaskedPiece]:
+        if not self._by_sentence:
+            return self._texts.uncut(shown, self._backend.longest - 2)
+        return self._texts.pieces(shown, self._backend.longest, whole=whole)
+
+    def _copied(self, piece: str, source: list[int], constraints: Constraints | None) -> Part | None:
+        return self._texts.copied(piece, source, constraints, opaque=self._by_sentence)
+
+    @property
+    def _by_sentence(self) -> bool:
+        task = self.task
+        return not isinstance(task, TranslationTask) or task.sentences
 
     def _requested_of(
         self,

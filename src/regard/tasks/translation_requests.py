@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from regard.data import Tokenizer
-from regard.data.placeholders import LETTERS, Masked, masked
+from regard.data.placeholders import LETTERS, Masked, marks, masked
 from regard.data.sentences import (
-    Piece,
+    around_opaque,
     composed,
     fitting_pieces,
     is_opaque,
@@ -23,7 +23,7 @@ from regard.decoding.phrases import UNREACHABLE
 from regard.errors import InputError
 from regard.inference.texts import checked_texts, on_one_line
 from regard.inference.word_constraints import PhraseBook
-from regard.tasks.translation_result import Part
+from regard.tasks.translation_result import MaskedPiece, Part
 
 _LONGEST_PIECE = 120  # tokens; longer sentences are cut into pieces
 
@@ -81,18 +81,20 @@ class TextRequests:
         return self._source.number(f"<2{to or languages[0]}>") if languages else None
 
     def masked(self, text: str, to: str | None, settings: SearchSettings, requested: RequestedWords) -> Masked:
-        """Return a text as the model reads it: with placeholders for what is copied, and with the usual capitals."""
+        """Return a text with marks for what is copied, and with the usual capitals."""
         found, language = Masked(text, {}, {}), self._other_language(to)
         if settings.placeholders and self._alphabet is not None and not (requested.something or requested.forbid):
-            letters = [letter for letter in LETTERS if letter not in self._alphabet]
-            found = masked(text, language, to, letters)
+            found = masked(text, language, to, marks(text))
         if not settings.fold_capitals:
             return found
-        folded = without_capitals(found.text)
-        has_capitals = folded == found.text and any(map(str.isupper, folded))
+        return replace(found, text=around_opaque(found.text, lambda some: self._with_usual_capitals(some, language)))
+
+    def _with_usual_capitals(self, text: str, language: str | None) -> str:
+        folded = without_capitals(text)
+        has_capitals = folded == text and any(map(str.isupper, folded))
         if self._truecaser is not None and language is not None and not has_capitals:
             folded = self._truecaser.restored(folded, language)
-        return replace(found, text=folded)
+        return folded
 
     def _other_language(self, to: str | None) -> str | None:
         """Return the language of the source, where the model knows two."""
@@ -103,37 +105,54 @@ class TextRequests:
         """Return the constraints of requested words, the same for every sentence."""
         return self._phrases.constraints(requested.require, requested.forbid)
 
-    def copied(self, piece: str, source: list[int], constraints: Constraints | None) -> Part | None:
-        """Return a piece as it is, if there is nothing to translate in it and no forbidden word."""
-        if not (is_opaque(piece) or not self._source.has_words(source)) or not _allows(constraints, source):
+    def copied(
+        self, piece: str, source: list[int], constraints: Constraints | None, *, opaque: bool = True
+    ) -> Part | None:
+        """Return a piece as it is, if there is nothing to translate in it and no forbidden word.
+
+        Unless `opaque`, markup and long runs of letters are translated too, as code is.
+        """
+        is_copied = (opaque and is_opaque(piece)) or not self._source.has_words(source)
+        if not is_copied or not _allows(constraints, source):
             return None
         written = Hypothesis(self._target.encode(piece), 0.0, 0.0, cut=False)
         return Part(on_one_line(piece), written, source, copied=True)
 
-    def pieces(self, text: str, longest: int, *, whole: bool) -> list[Piece]:
+    def pieces(self, shown: Masked, longest: int, *, whole: bool) -> list[MaskedPiece]:
         """Cut a text into sentences, and those into what the model takes; with requested words it stays whole."""
         # A table of positions has an end; the tag and the end of the source need a place in it too.
         limit = min(_LONGEST_PIECE, longest - 2)
-        text = composed(text)
+        text = composed(shown.text)
 
         def fits(piece: str) -> bool:
             return len(piece) <= 20 * limit and len(self.tokens(piece)) <= limit
 
         if whole:
-            bare = text.strip()
-            if not fits(bare):
-                raise InputError(
-                    f"the text that begins {bare[:30]!r} is too long to be translated whole, with what must come in it"
-                )
-            start = text.find(bare)
-            return [("", text[:start]), (bare, text[start + len(bare) :])]
-        pieces: list[Piece] = []
+            return self.uncut(shown, limit)
+        pieces: list[MaskedPiece] = []
         for sentence, space in split_sentences(text):
-            for part, gap in split_opaque(sentence, self._alphabet) or [("", "")]:
-                pieces += fitting_pieces(part, fits) if not is_opaque(part) else [(part, "")]
-                pieces[-1] = pieces[-1][0], pieces[-1][1] + gap
-            pieces[-1] = pieces[-1][0], pieces[-1][1] + space
+            about = shown.part(sentence, self._letters)
+            for part, gap in split_opaque(about.text, self._alphabet) or [("", "")]:
+                cut = fitting_pieces(part, fits) if not is_opaque(part) else [(part, "")]
+                pieces += [(piece, between, about) for piece, between in cut]
+                pieces[-1] = pieces[-1][0], pieces[-1][1] + gap, about
+            pieces[-1] = pieces[-1][0], pieces[-1][1] + space, about
         return pieces
+
+    def uncut(self, shown: Masked, limit: int) -> list[MaskedPiece]:
+        """Return a text as one piece; raise an `InputError` where it has more tokens than the limit."""
+        text = composed(shown.text)
+        bare = text.strip()
+        about = shown.part(bare, self._letters)
+        if len(self.tokens(about.text)) > limit:
+            raise InputError(f"the text that begins {bare[:30]!r} is too long to be translated whole")
+        start = text.find(bare)
+        return [("", text[:start], about), (about.text, text[start + len(bare) :], about)]
+
+    @property
+    def _letters(self) -> list[str]:
+        """The letters that may stand for something: those that the vocabulary has no piece for."""
+        return [letter for letter in LETTERS if letter not in (self._alphabet or ())]
 
     @property
     def _alphabet(self) -> frozenset[str] | None:

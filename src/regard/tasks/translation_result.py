@@ -8,10 +8,12 @@ from torch import Tensor
 
 from regard.data import Tokenizer
 from regard.data.placeholders import Masked
-from regard.data.sentences import Piece
 from regard.decoding import Hypothesis
 from regard.inference.results import GeneratedText
 from regard.inference.texts import on_one_line
+
+MaskedPiece = tuple[str, str, Masked]
+"""A part of a text, the space that comes after it, and the sentence that it is from, which has its placeholders."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,7 +67,9 @@ def _known_letters(text: str, tokenizer: Tokenizer) -> int:
     return sum(map(str.isalnum if tokenizer.kind == "words" else tokenizer.letters.__contains__, text))
 
 
-def put_together(pieces: list[Piece], parts: list[list[Part]], source: Tokenizer, target: Tokenizer) -> Translation:
+def put_together(
+    pieces: list[MaskedPiece], parts: list[list[Part]], source: Tokenizer, target: Tokenizer
+) -> Translation:
     """Make a text of its pieces, each with its translations, best first, and the spaces between them."""
     count = max((len(found) for found in parts), default=0)
     best, *others = [_ranked(pieces, parts, rank, source, target) for rank in range(max(count, 1))]
@@ -73,7 +77,7 @@ def put_together(pieces: list[Piece], parts: list[list[Part]], source: Tokenizer
 
 
 def _ranked(
-    pieces: list[Piece], parts: list[list[Part]], rank: int, source: Tokenizer, target: Tokenizer
+    pieces: list[MaskedPiece], parts: list[list[Part]], rank: int, source: Tokenizer, target: Tokenizer
 ) -> Translation:
     """Join the translations of this rank; a piece that has not so many gives its last."""
     text, score, length, cut = "", 0.0, 0, False
@@ -81,7 +85,7 @@ def _ranked(
     source_tokens: list[str] = []
     alignment: list[tuple[int, int]] | None = None
     untranslated: list[str] = []
-    for (piece, space), found in zip(pieces, parts, strict=True):
+    for (piece, space, shown), found in zip(pieces, parts, strict=True):
         if found:
             part = found[min(rank, len(found) - 1)]
             weight = len(part.hypothesis.tokens) + 1
@@ -90,9 +94,9 @@ def _ranked(
                 looked = part.attention_TS.argmax(1).tolist() if part.attention_TS.numel() else []
                 moved = [(len(source_tokens) + at, len(tokens) + place) for place, at in enumerate(looked)]
                 alignment = (alignment or []) + moved
-            text += part.text
+            text += shown.filled(part.text)
             if not part.copied and _loses_words(piece, part.text, source, target):
-                untranslated.append(piece)
+                untranslated.append(shown.filled(piece))
             tokens += map(target.token, part.hypothesis.tokens)
             source_tokens += map(source.token, part.source)
             cut = cut or part.hypothesis.cut
@@ -105,16 +109,4 @@ def _ranked(
         alignment=alignment,
         source_tokens=None if alignment is None else source_tokens,
         untranslated=tuple(untranslated),
-    )
-
-
-def with_copies(translation: Translation, masked: Masked) -> Translation:
-    """Return a translation with what the placeholders of its source stand for."""
-    if not masked.items:
-        return translation
-    return replace(
-        translation,
-        text=masked.filled(translation.text),
-        alternatives=tuple(with_copies(other, masked) for other in translation.alternatives),
-        untranslated=tuple(map(masked.filled, translation.untranslated)),
     )

@@ -87,8 +87,24 @@ def test_formats() -> None:
 
 
 def test_a_stream_is_printed_line_by_line(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    stream_lines(["a b", ""], str.split)
+    stream_lines(["a b", ""], None, str.split)
     assert capsysbinary.readouterr().out == b"ab\n\n"
+
+
+def test_a_blank_line_of_a_file_is_not_streamed_and_a_blank_text_is(
+    lines: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    lines.write_text("a b\n\nc\n")
+    stream_lines(None, lines, lambda line: [line.upper(), "!"])
+    assert capsysbinary.readouterr().out == b"A B!\n\nC!\n"
+    stream_lines([""], None, lambda line: [line.upper(), "!"])
+    assert capsysbinary.readouterr().out == b"!\n"
+
+
+def test_a_blank_line_has_the_fields_of_others(lines: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    lines.write_text("\n")
+    TextJob(backwards, Format.jsonl, dict, blank=("label", "score")).start(None, FileJob(lines))
+    assert json.loads(capsysbinary.readouterr().out) == {"source": "", "label": None, "score": None}
 
 
 def refusing(lines: list[str]) -> list[GeneratedText]:
@@ -122,7 +138,7 @@ def test_blank_lines_stay_blank_where_nothing_is_to_be_done_with_them(
         seen.extend(some)
         return backwards(some)
 
-    blank = TextJob(watching, Format(form), dict, leaves_blank=True)
+    blank = TextJob(watching, Format(form), dict, blank=("text", "score"))
     blank.start(None, FileJob(lines))
     assert capsysbinary.readouterr().out.decode() == expected
     assert seen == ["one"]

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import regard
+from regard import models
 from regard.cli import main
 from regard.training.checkpoints import step_directories
 from tests.unit.training.runs import SMALL
@@ -111,6 +113,15 @@ def test_average(
     assert "9 snapshots were asked for" in capsys.readouterr().err
     assert call(monkeypatch, "average", trained, "--last", "1", "-o", tmp_path / "last") == 2
     assert call(monkeypatch, "average", tmp_path, "--last", "1", "-o", tmp_path / "none") == 4
+
+
+def test_an_average_has_what_lies_beside_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = models.path_of("de-en")
+    assert call(monkeypatch, "average", model, "-o", tmp_path / "mean") == 0
+    written = {path.name for path in (tmp_path / "mean").iterdir()}
+    assert {path.name for path in model.glob("*.json")} - {"test.json"} <= written
+    texts = [regard.load(path).translate("ich komme aus berlin", to="en").text for path in (model, tmp_path / "mean")]
+    assert texts[0] == texts[1]
 
 
 def test_plot(

@@ -1,10 +1,12 @@
 """Placeholders: what is to be copied is found, localized, and put back where its letter came."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.placeholders import LETTERS, masked, masked_pair
+from regard.data.placeholders import LETTERS, marks, masked, masked_pair
 
 
 @pytest.mark.parametrize(
@@ -56,6 +58,13 @@ def test_words_and_small_numbers_stay(text: str) -> None:
         ("17 novembre 2019", "fr", "en", "November 17, 2019"),
         ("on may 17, 2019", "en", "de", "on 17. Mai 2019"),
         ("12.50", "xx", "yy", "12.50"),
+        ("Heute kostet das Auto 1.500 Euro.", "de", "en", "Heute kostet das Auto 1,500 Euro."),
+        ("Version 2.500 hat 2.500 Fehler.", "de", "en", "Version 2.500 hat 2,500 Fehler."),
+        ("die Adresse 192.168.178.100.", "de", "en", "die Adresse 192.168.178.100."),
+        ("1.234.567.890 Euro", "de", "en", "1,234,567,890 Euro"),
+        ("1.000-2.000 Euro", "de", "en", "1,000-2,000 Euro"),
+        ("1,000-2,000 dollars, 1.5:2.5", "en", "de", "1.000-2.000 dollars, 1,5:2,5"),
+        ("from versions 1.2-1.3 on, 2019-05-17", "en", "de", "from versions 1.2-1.3 on, 2019-05-17"),
     ],
 )
 def test_numbers_and_times_are_localized(text: str, source: str, target: str, written: str) -> None:
@@ -125,3 +134,31 @@ def test_both_sides_of_a_pair_have_the_same_letters() -> None:
 @pytest.mark.parametrize("pair", [("at 2:30", "um halb drei"), ("no number", "keine Zahl"), ("1999", "1999 und 2000")])
 def test_a_pair_whose_sides_do_not_agree_is_not_masked(pair: tuple[str, str]) -> None:
     assert masked_pair(pair, "en", "de") is None
+
+
+def test_an_abbreviation_is_no_file() -> None:
+    assert masked("d.h. am Montag, Dr. h.c. Meier").items == {}
+    assert list(masked("main.c und a.out.h").items.values()) == ["main.c", "a.out.h"]
+
+
+def test_a_part_of_a_text_has_letters_of_its_own() -> None:
+    text = "On May 3, 2019 we met 1200 people. On May 4, 2019 we met 1300."
+    whole = masked(text, "en", "de", marks(text))
+    assert whole.filled(whole.text) == "On 3. Mai 2019 we met 1200 people. On 4. Mai 2019 we met 1300."
+    for sentence in whole.text.split(". "):
+        part = whole.part(sentence, LETTERS)
+        assert set(part.items) == {LETTERS[0], LETTERS[-1]}
+        assert part.filled(part.text) == whole.filled(sentence)
+
+
+def test_what_there_are_too_few_letters_for_stays_as_it_is() -> None:
+    whole = masked("1.200 und 1.300", "de", "en", marks("1.200 und 1.300"))
+    part = whole.part(whole.text, LETTERS[:1])
+    assert part.text == f"{LETTERS[0]} und 1.300"
+    assert part.filled(part.text) == "1,200 und 1.300"
+
+
+def test_long_runs_of_letters_take_no_longer_than_they_are() -> None:
+    began = time.perf_counter()
+    assert masked("a" * 200_000 + " 123").items == {LETTERS[0]: "123"}
+    assert time.perf_counter() - began < 5.0

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from regard.data.sentences import (
     Piece,
+    around_opaque,
     composed,
     fitting_pieces,
     is_opaque,
@@ -62,3 +63,9 @@ def test_runs_without_a_space_that_are_no_text_are_split_off(run: str, is_text: 
 def test_time_grows_with_the_text_and_not_with_its_square() -> None:
     for text in ("." * 200_000, "a. " * 100_000, "?!" * 100_000 + "x", "z. B. " * 50_000):
         assert joined(split_sentences(text)) == text
+
+
+def test_a_change_is_made_around_markup_and_long_runs() -> None:
+    run = "Ab" * 600
+    assert around_opaque(f'<G id="Haus">Hallo</G> {run} Welt', str.lower) == f'<G id="Haus">hallo</G> {run} welt'
+    assert around_opaque("Ohne", str.lower) == "ohne"

@@ -115,6 +115,15 @@ def test_a_span_of_signs_is_no_answer_and_hides_none() -> None:
     assert window.best(logits, ". . . .", longest=2, count=2) == []
 
 
+def test_an_accent_belongs_to_the_letter_before_it() -> None:
+    context = "Ana bebe cafe\u0301 e vai."
+    window = Window([9] * 6, 1, [(0, 3), (4, 8), (9, 13), (14, 16), (17, 21)], 21)
+    logits = torch.full((6, 2), -5.0)
+    logits[3] = 5.0
+    (span,) = window.best(logits, context, longest=3, count=1)
+    assert span.text == "cafe\u0301"
+
+
 def test_signs_stay_where_they_are_tokens_of_their_own() -> None:
     context = "in the U.S. office."
     window = Window([9] * 6, 1, [(0, 2), (3, 6), (7, 10), (10, 11), (12, 19)], 19)

@@ -13,7 +13,7 @@ from regard.tasks.language_modeling import LanguageModelingTask
 from regard.tasks.question_answering import QuestionAnsweringTask
 from regard.tasks.summarization import SummarizationTask
 from regard.tasks.task import Task
-from regard.tasks.text2text import TextToText
+from regard.tasks.text2text import TextToText, TextToTextTask
 from regard.tasks.translation import TranslationTask
 from regard.training import Run
 from tests.unit.models import small_model
@@ -173,3 +173,13 @@ def test_an_example_without_a_field_is_refused_by_name() -> None:
         pipeline.write({"text": "x"})
     with pytest.raises(InputError, match="an example is 'x'; a dict with the fields of text2text was expected"):
         pipeline.write(["x"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("task", [SummarizationTask(), QuestionAnsweringTask()])
+def test_line_breaks_are_spaces_to_tasks_that_read_prose(task: Task, tokenizer: Tokenizer) -> None:
+    one = {"document": "a\nb  c", "summary": "d", "context": "a\n b", "question": "c\u00a0d?", "answers": [Answer("b")]}
+    other = {"document": "a b c", "summary": "d", "context": "a b", "question": "c d?", "answers": [Answer("b")]}
+
+    assert task.encode([one], tokenizer, tokenizer) == task.encode([other], tokenizer, tokenizer)
+    assert "plain" in task.identity
+    assert TextToTextTask().spaced("a\nb") == "a\nb"

@@ -145,6 +145,19 @@ def test_long_texts_are_cut_into_pieces_and_nothing_is_lost(pipeline: Translator
         pipeline.translate("Tom sees it. " * 400, to="de", require=["house"])
 
 
+def test_a_text_is_translated_whole_where_the_task_says_so() -> None:
+    model, tokenizer = small_model()
+    whole = Translator(
+        model, tokenizer, tokenizer, precision="float", task=TranslationTask(sentences=False), name="whole"
+    )
+    text = "Tom sees it. " * 30 + "a?b:<c>!" * 20
+    made = whole.translate(f" {text}", to="de", beam=1)
+    (expected, *_) = whole.decode([whole.encoded(text.strip(), "de")], beam=1)[0]
+    assert made.tokens == [tokenizer.token(number) for number in expected.tokens]
+    assert "".join(whole.stream(text, to="de", beam=1)).strip() == made.text.strip()
+    assert whole.translate("", to="de").text == ""
+
+
 def test_learned_positions_have_an_end_that_is_respected() -> None:
     pipeline = small_pipeline(positions="learned", max_positions=24)
     made = pipeline.translate("My old friend wrote about Boston in the rain and " * 4, to="en", beam=2)

@@ -19,6 +19,7 @@ from regard.decoding.shortlist import Shortlist, Words
 from regard.model import Transformer
 
 _READ = 32  # sources that are encoded at once
+_SEGMENT = 2048  # positions of a long source that are encoded at once, at least
 _LOGITS = 512  # positions of prefixes whose logits are in memory at a time
 
 
@@ -63,12 +64,35 @@ class PackedBackend(Backend):
         tokens_R = np.concatenate([row[some] for row, some in zip(rows, real, strict=True)])
         self._embed_source.check(tokens_R)
         x_RD = self._embed_source(tokens_R, np.concatenate([np.flatnonzero(some) for some in real]))
+        reach = self.encoder.reach
+        if reach is None or lengths_B.max() <= max(_SEGMENT, 4 * reach):
+            return self._encoded(x_RD, lengths_B), lengths_B
+        return self._encoded_in_segments(x_RD, lengths_B, reach), lengths_B
+
+    def _encoded(self, x_RD: Tensor, lengths_B: Ints) -> Tensor:
+        """Return the states (R, D) of sources of these lengths, whose embeddings may be written over."""
+        assert self.encoder is not None
         if self._fast_encoder is not None:
-            return self._fast_encoder.encode(x_RD, lengths_B), lengths_B
+            return self._fast_encoder.encode(x_RD, lengths_B)
         real_BS = torch.arange(int(lengths_B.max())) < torch.from_numpy(lengths_B)[:, None]
         x_BSD = x_RD.new_zeros(*real_BS.shape, x_RD.size(1))
         x_BSD[real_BS] = x_RD
-        return self.encoder.encode(x_BSD, real_BS)[real_BS], lengths_B
+        return self.encoder.encode(x_BSD, real_BS)[real_BS]
+
+    def _encoded_in_segments(self, x_RD: Tensor, lengths_B: Ints, reach: int) -> Tensor:
+        """Return the same, a segment at a time, each with the positions to both sides that its states depend on.
+
+        What the layers need for a segment does not grow with the source.
+        """
+        states_RD, size = torch.empty_like(x_RD), max(_SEGMENT, 4 * reach)
+        counts = lengths_B.tolist()
+        for x_SD, states_SD in zip(torch.split(x_RD, counts), torch.split(states_RD, counts), strict=True):
+            for first in range(0, len(x_SD), size):
+                before = min(first, reach)
+                some_SD = x_SD[first - before : first + size + reach].clone()
+                encoded_SD = self._encoded(some_SD, np.array([len(some_SD)]))
+                states_SD[first : first + size] = encoded_SD[before : before + size]
+        return states_RD
 
 
 class PackedDecoder:
@@ -145,7 +169,8 @@ class PackedDecoder:
             places_B = np.arange(before + first, before + first + len(lengths_B)) * self._state.source[0].size(1)
             at_R = torch.from_numpy(np.arange(len(states_RD)) + np.repeat(places_B - starts_B, lengths_B))
             for source, layer in zip(self._state.source, self._backend.decoder.layers, strict=True):
-                source.view(-1, source.size(2)).index_copy_(0, at_R, layer.project_source(states_RD))
+                for at, some_RD in zip(torch.split(at_R, _SEGMENT), torch.split(states_RD, _SEGMENT), strict=True):
+                    source.view(-1, source.size(2)).index_copy_(0, at, layer.project_source(some_RD))
 
     def step(self, tokens_BN: Tensor) -> Tensor:
         """Take the next token of each row in; give the logits (B, N, W) of the one after it."""

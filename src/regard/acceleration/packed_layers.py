@@ -15,6 +15,7 @@ from regard.layers.encoder import Encoder, EncoderLayer
 from regard.layers.feed_forward import FeedForward
 from regard.layers.kv_cache import KeyValue
 from regard.layers.norms import LayerNorm, RMSNorm
+from regard.layers.patterns import SlidingWindow
 from regard.layers.residual import Residual
 from regard.layers.softmax_attention import Placement, SoftmaxAttention
 from regard.ops import Causal, Mask
@@ -181,6 +182,13 @@ class PackedStack:
         """How wide keys and values are together, in each layer: of what was written, and of the source."""
         sources = [layer.source for layer in self.layers if layer.source is not None]
         return [layer.heads.width for layer in self.layers], [source.width for source in sources]
+
+    @property
+    def reach(self) -> int | None:
+        """How many positions to each side a state depends on, where windows in all layers bound them."""
+        patterns = [layer.heads.layer.pattern for layer in self.layers]
+        windows = [one for one in patterns if isinstance(one, SlidingWindow) and one.sinks == 0]
+        return sum(window.size for window in windows) if len(windows) == len(patterns) else None
 
     def encode(self, x_BSD: Tensor, real_BS: Tensor) -> Tensor:
         """Return the states of sentences, of which some positions are padding."""

@@ -8,7 +8,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard import Transformer, TransformerConfig
+from regard.acceleration import packed_decoder
 from regard.acceleration.packed_decoder import PackedBackend
+from regard.acceleration.packed_layers import PackedStack
+from regard.acceleration.packed_linear import Precision
 from regard.inference.backends import choose_backend
 from regard.inference.generic_decoder import GenericBackend
 from regard.kernels.bindings import kernels
@@ -27,6 +30,8 @@ VARIATIONS: dict[str, dict[str, Any]] = {
         "num_kv_heads": 2,
         "attention": {"pattern": {"kind": "window", "size": 2}},
     },
+    "rope in a window": {"positions": "rope", "attention": {"pattern": {"kind": "window", "size": 3}}},
+    "sinusoids in a window": {"positions": "sinusoidal", "attention": {"pattern": {"kind": "window", "size": 3}}},
     "another scale": {"attention": {"scale": 0.7}},
 }
 SOURCES = [[5, 6, 7, 8, 9, 10, 11], [12, 13], [14, 15, 16, 17]]
@@ -103,3 +108,24 @@ def test_a_long_source_is_read_in_blocks(variation: str) -> None:
     with LargestTensor() as largest:
         backend.new_decoder([[5] * length], beams=1).admit([0])
     assert largest.elements < length * length
+
+
+@pytest.mark.parametrize("precision", ["float", "int8"])
+@pytest.mark.parametrize("variation", [name for name in VARIATIONS if name.endswith("in a window")])
+def test_a_long_source_is_read_in_segments_as_it_is_read_at_once(
+    variation: str, precision: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, sources = PackedBackend(model_with(variation), precision), [[5, 6, 7, 8] * 16, [9] * 20, [10, 11] * 24]
+    whole, _ = backend.read(sources)
+    monkeypatch.setattr(packed_decoder, "_SEGMENT", 25)
+    with LargestTensor() as largest:
+        states, lengths = backend.read(sources)
+    assert lengths.tolist() == [64, 20, 48]
+    torch.testing.assert_close(states, whole, rtol=1e-4, atol=1e-4 if precision == "float" else 2e-2)
+    assert largest.elements < 2 * states.numel()  # queries, keys and values of a source at once are more
+
+
+def test_only_windows_in_all_layers_bound_what_a_state_depends_on() -> None:
+    assert PackedStack(model_with("alibi in a window, two key heads").encoder, "float").reach == 4  # type: ignore[arg-type]
+    assert PackedStack(model_with("window").encoder, "float").reach is None  # type: ignore[arg-type]
+    assert PackedStack(model_with("T5").encoder, "float").reach is None  # type: ignore[arg-type]

@@ -17,12 +17,12 @@ _nested: ContextVar[bool] = ContextVar("_nested", default=False)
 
 
 class Config(BaseModel):
-    """The base of every configuration. What is wrong with one is said in a sentence, as a `ConfigError`."""
+    """Base class of all configurations. Validation errors become a one-sentence `ConfigError`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     suggestions: ClassVar[Mapping[str, str]] = {}
-    """Keys that other libraries have, each with the field that it is here, or a few words where there is none."""
+    """Keys of other libraries, mapped to the field here or to a hint."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -92,7 +92,7 @@ def _problems_of(cls: type[Config], detail: ErrorDetails) -> list[_Problem]:
     keys = detail["loc"]
     match detail["type"]:
         case "extra_forbidden":
-            return [_Problem(keys, f"is not a key it knows{_suggestion(cls, str(keys[-1]))}")]
+            return [_Problem(keys, f"is not a known key{_suggestion(cls, str(keys[-1]))}")]
         case "missing":
             return [_Problem(keys, "is missing")]
         case "model_type":

@@ -1,4 +1,4 @@
-"""What can go wrong, in a few kinds. Each message is one sentence: what, what was got, what was expected."""
+"""Exceptions. Each message is one sentence: what failed, what was given, and what was expected."""
 
 from pathlib import Path
 
@@ -51,25 +51,25 @@ class StoppedError(RegardError):
     def __init__(self, signal: int, step: int | None) -> None:
         when = "before training began; nothing was written"
         if step is not None:
-            when = f"after step {step:,}; the same command goes on from here"
+            when = f"after step {step:,}; run the same command to resume"
         super().__init__(f"stopped by signal {signal} {when}")
         self.exit_code = 128 + signal
 
 
 class OutOfMemoryError(RegardError, MemoryError):
-    """Too much to compute at once."""
+    """Raised when there is not enough memory for a computation."""
 
 
 class KernelError(RegardError):
-    """A kernel that failed for a reason that nobody foresaw: a mistake in the package."""
+    """Raised when a kernel fails unexpectedly: a bug in regard."""
 
 
 class LostProcessError(RegardError):
-    """Another process of a run that is gone."""
+    """Raised when another process of a distributed run has exited."""
 
 
 class DivergedError(RegardError):
-    """Training whose losses or gradients are no longer numbers."""
+    """Raised when training diverges: losses or gradients are not finite."""
 
     exit_code = 5
 

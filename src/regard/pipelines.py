@@ -1,4 +1,4 @@
-"""A model directory put to work, by the pipeline of its task."""
+"""`regard.load`: a model directory loaded as the pipeline of its task."""
 
 import os
 from collections.abc import Callable, Sequence

@@ -100,7 +100,7 @@ def _described(rate: float, sums_BTD: Tensor, moments_BT2: Tensor, gamma_D: Tens
 def _gradients_by_formula(
     rate: float, grad_BTD: Tensor, sums_BTD: Tensor, moments_BT2: Tensor, gamma_D: Tensor, starts_R: Tensor | None
 ) -> tuple[Tensor, ...]:
-    """Return the gradients by torch, from gradients_ that have no memory that a kernel could read."""
+    """Return the gradients computed by torch, for a `grad_BTD` that a kernel cannot read."""
     mean_BT1, inverse_BT1 = moments_BT2.unbind(-1)
     normal_BTD = (sums_BTD - mean_BT1[..., None]) * inverse_BT1[..., None]
     scaled_BTD = grad_BTD * gamma_D

@@ -1,4 +1,4 @@
-"""What stands in memory of the sentences that are being decoded.
+"""The key/value cache of beam search.
 
 The rows of a sentence never move. What each of them has written stays where it was written, at its position and row;
 which row wrote what is in the past of each row is a small table, and that is all that a search reorders. The source's
@@ -30,7 +30,7 @@ class State:
         *,
         zeroed: bool = True,
     ) -> None:
-        """Have no sentences yet; with `zeroed`, what nobody has written is zero and not whatever memory holds."""
+        """Create an empty cache; with `zeroed`, unused slots are zero-initialized."""
         self.rows, self.count, self.dtype = rows, 0, dtype
         self._new = torch.zeros if zeroed else torch.empty
         self.past = [torch.zeros(0, 0, width, dtype=dtype) for width in past_widths]

@@ -1,4 +1,4 @@
-"""Gradients of gradients, where there are none."""
+"""The error of functions without second derivatives."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""xWᵀ + b of numbers that are rounded to bytes, by a kernel or by torch."""
+"""The int8 matmul xWᵀ + b, by a kernel or by torch."""
 
 import ctypes
 from typing import NamedTuple

@@ -67,7 +67,7 @@ class NativeStack:
         return pointers
 
     def _check(self, x_RD: Tensor, R: int) -> None:
-        """Kernels read and write where they are told to: let it be what they expect."""
+        """Check shape, dtype and device: kernels do not."""
         assert x_RD.shape == (R, self._pointers.stack.D), f"rows of shape {tuple(x_RD.shape)} in place of {R}"
         if x_RD.dtype != torch.float32 or x_RD.device.type != "cpu":
             raise InputError(f"kernels compute float32 on a CPU, and were given {x_RD.dtype} on {x_RD.device}")

@@ -108,7 +108,7 @@ class _SgemmLinear(torch.autograd.Function):
 def linear_gradients(
     grad_output: Tensor, x: Tensor | None, weight_XD: Tensor | None, wanted: Sequence[bool], *, int8: bool
 ) -> Gradients:
-    """Return the gradients of x, weight and bias, those that are wanted, for a change of `linear`'s result.
+    """Return the gradients of x, weight and bias for `grad_output`; None where not needed.
 
     That of x needs the weight, and that of the weight needs x.
     """

@@ -1,4 +1,4 @@
-"""A Transformer that is only used: the layers of a model with their projections packed, over flat rows."""
+"""Inference-only layers with packed projections, over flat rows."""
 
 from collections.abc import Callable
 
@@ -161,7 +161,7 @@ class PackedLayer:
         return self.source.key_value(states_RD)
 
     def __call__(self, x_RD: Tensor, look_around: Rows, look_at_source: Rows | None = None) -> Tensor:
-        """Look at what is there, at the source, and transform."""
+        """Apply self-attention, cross-attention and the feed-forward network."""
         x_RD = self.first(x_RD, look_around)
         if self.second is not None:
             assert look_at_source is not None

@@ -42,7 +42,7 @@ def packed_weight(weight_XD: Tensor, bias_X: Tensor | None, precision: Precision
 
 
 def bytes_are_fast() -> bool:
-    """Whether this processor multiplies bytes faster than floats."""
+    """Whether int8 matmuls are faster than float32 on this processor."""
     return kernels() is not None or torch.backends.cpu.get_cpu_capability().startswith("AVX")
 
 

@@ -166,7 +166,7 @@ def _can_draw(states_PRD: Tensor, weight_WD: Tensor, bias_W: Tensor | None) -> b
 
 @dataclass(frozen=True)
 class _Piece:
-    """Some rows of all passes, and what they are validated by."""
+    """A slice of rows of all passes, with the arguments of the loss."""
 
     states_PRD: Tensor
     weight_WD: Tensor

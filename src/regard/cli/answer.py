@@ -42,9 +42,10 @@ def answer(
     job: FileJob,
     runtime: Runtime,
 ) -> None:
-    """Answer questions about the text in --context, a line for a line; a question without an answer has a blank line.
+    """Answer questions about the text in --context, one output line per question.
 
-    Without --context, each line of standard input or of --input is a JSON object with question and context.
+    A question without an answer gives a blank line. Without --context, each line of standard input or of --input is a
+    JSON object with question and context.
     """
     _check(question, contexts, form, search, job)
     from regard.memory import keep_memory

@@ -21,7 +21,7 @@ def average(
         raise InputError(f"{output} already exists; choose a new name, so that nothing is overwritten")
     if last is not None or best is not None:
         if len(models) != 1 or (last is not None and best is not None):
-            raise InputError("--last and --best take one run, and one of the two")
+            raise InputError("give one run, with either --last or --best")
         run = models[0]
         models = chosen_snapshots(run, best or last or 0, None if best is None else validation_values(run))
     else:

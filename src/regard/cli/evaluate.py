@@ -26,7 +26,7 @@ _file_option = partial(typer.Option, rich_help_panel="On a test set or on files"
 class EvaluationSet:
     """The test set that a model is scored on; without files, the model's own."""
 
-    source: Annotated[Path | None, _file_option(help="Source file; by default own test set.")] = None
+    source: Annotated[Path | None, _file_option(help="Source file; by default the model's own test set.")] = None
     reference: Annotated[Path | None, _file_option(help="File of reference translations.")] = None
     data: Annotated[Path | None, _file_option(help="Examples: JSON lines, tsv, SQuAD (.json), bAbI (.txt).")] = None
     task: Annotated[str | None, _file_option(help="Task, for a model of several.")] = None
@@ -157,7 +157,10 @@ def _read_files(source: Path, reference: Path, to: str | None) -> "Direction":
 
     counts = {path: count_lines(path)[0] for path in (source, reference)}
     if counts[source] != counts[reference]:
-        raise DataError(f"{source} has {counts[source]:,} lines, {reference} {counts[reference]:,}; one for one is due")
+        raise DataError(
+            f"{source} has {counts[source]:,} lines, {reference} {counts[reference]:,}; "
+            "both files need the same number of lines"
+        )
     return Direction(None, to, list(zip(read_lines(source), read_lines(reference), strict=True)))
 
 

@@ -21,7 +21,7 @@ def explain(
     w_q: Annotated[str | None, typer.Option("--w-q", help="W_Q; the identity unless given.")] = None,
     w_k: Annotated[str | None, typer.Option("--w-k", help="W_K; the identity unless given.")] = None,
     w_v: Annotated[str | None, typer.Option("--w-v", help="W_V; the identity unless given.")] = None,
-    causal: Annotated[bool, typer.Option(help="Let no token look ahead.")] = False,
+    causal: Annotated[bool, typer.Option(help="Apply a causal mask.")] = False,
     scale: Annotated[float | None, typer.Option(help="In place of 1/√d_k; 1 leaves scores unscaled.")] = None,
     d_model: Annotated[int, typer.Option(help="The width of a sentence's embeddings.")] = 4,
     seed: Annotated[int, typer.Option(help="For the random embeddings and projections of a sentence.")] = 0,

@@ -1,4 +1,4 @@
-"""How far a long work is, on standard error: a bar on a terminal, a line now and then elsewhere."""
+"""Progress on standard error: a bar on a terminal, occasional lines elsewhere."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""`regard score`: what a model thinks of translations that are there already."""
+"""`regard score`: log-probabilities of given translations."""
 
 import sys
 from itertools import islice

@@ -31,7 +31,7 @@ def _collect(**values: Any) -> dict[str, Any]:
     for flag in _FLAGS:
         if values.pop(f"no_{flag}"):
             if values[flag]:
-                raise InputError(f"{option_name(flag)} is turned on and off; one of them")
+                raise InputError(f"{option_name(flag)} and its --no- form cannot be combined")
             values[flag] = False
     search = {name: value for name, value in values.items() if value is not None}
     for name, value in search.items():

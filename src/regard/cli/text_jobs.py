@@ -34,7 +34,7 @@ class FileJob:
     def check(self, texts: list[str] | None) -> None:
         """Raise an `InputError` where files do not go together with each other or with texts."""
         if texts and self.source is not None:
-            raise InputError("texts are given and --input too; one of them")
+            raise InputError("give texts or --input, not both")
         if (self.output is not None or self.shard is not None) and self.source is None:
             raise InputError("--output and --shard are for a file: give --input, or send standard output to a file")
 
@@ -50,7 +50,9 @@ class Output:
         """Raise an `InputError` where what is to be written does not go together."""
         n_best = search.get("n_best", 1)
         if self.form == Format.text and n_best > 1:
-            raise InputError(f"--n-best {n_best} needs --format tsv or jsonl: in text, a line stands for a line")
+            raise InputError(
+                f"--n-best {n_best} needs --format tsv or jsonl: the text format has one output line per input line"
+            )
         if self.stream and (self.form != Format.text or job.output is not None or job.shard is not None):
             raise InputError("--stream shows plain text as it settles: no formats and no --output")
 

@@ -1,4 +1,4 @@
-"""Further pairs made of those of a corpus: with numbers, addresses, names, without capitals, in one language."""
+"""Data augmentation of translation pairs: with numbers, addresses, names, without capitals, in one language."""
 
 import random
 import re
@@ -46,7 +46,7 @@ class Augmentation(Config):
 
 
 def augmented(pairs: Iterator[Pair], how: Augmentation) -> Iterator[Pair]:
-    """Return all pairs, those with addresses or numbers in placeholders, and beside a share of them another one.
+    """Yield all pairs, with placeholders for addresses and numbers, and an augmented pair for a fraction of them.
 
     >>> how = Augmentation(source="en", target="de", share=0.0)
     >>> list(augmented(iter([("It's 1,500 yen.", "Es kostet 1.500 Yen.")]), how))
@@ -125,7 +125,7 @@ def _with_name(pair: Pair, draw: random.Random) -> Pair | None:
 
 
 def _new_name(draw: random.Random) -> str:
-    """A name of the list, or one that nobody has heard of."""
+    """A listed name, or an invented one."""
     if draw.random() < 0.6:
         return draw.choice(PEOPLE)
     parts = (

@@ -38,7 +38,7 @@ def draw_examples(sizes: Sequence[int], weights: Sequence[float], *, seed: int, 
 def plan_batches(examples: Indices, lengths: NDArray[np.int64], *, budget: int, seed: int, epoch: int) -> list[Indices]:
     """Cut an epoch's examples into batches of at most `budget` tokens, padding counted, in random order.
 
-    Examples of like length go together. One that is longer than the budget makes a batch by itself.
+    Examples of similar length are batched together. One that is longer than the budget makes a batch by itself.
     """
     if budget < 1:
         raise InputError(f"the token budget of a batch is {budget}; it must be at least 1")

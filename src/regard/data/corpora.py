@@ -28,13 +28,13 @@ class Corpus(Config):
     """A source of examples, read as a stream: memory does not grow with its size."""
 
     weight: Annotated[float, Field(gt=0.0, le=1000.0, strict=True)] = 1.0
-    """How often its pairs are seen in an epoch, beside those of other corpora."""
+    """How often each example is seen per epoch; with 0.5, half of the examples are."""
     tag: Annotated[str, Field(min_length=1)] | None = None
     """A special token put before each source, such as <2de>: one model for several languages or tasks."""
     task: str | None = None
     """The kind of task that it is for, in a run of several tasks."""
     rough: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """To what share of its pairs a noisy copy is added: no capitals, no full stop, several in a line."""
+    """Fraction of the pairs for which a noisy copy is added: no capitals, no final punctuation, joined sentences."""
     augment: Augmentation | None = None
     """What else is added for translation: numbers, addresses and names, with placeholders for what is copied."""
 

@@ -1,4 +1,4 @@
-"""A published corpus brought to disk: downloaded or copied, checked, and never half there."""
+"""Downloads of published corpora: checksummed and written atomically."""
 
 import hashlib
 import http.client
@@ -19,7 +19,7 @@ Tell = Callable[[str], None]
 
 
 def get_corpus(corpus: PublishedCorpus, out: Path, *, source: Path | None = None, tell: Tell) -> list[Path]:
-    """Bring all files of a corpus into a directory; those that are there and right are left alone."""
+    """Download or copy all files of a corpus; existing files with the right checksum are kept."""
     brought = []
     archives: dict[str, Archive] = {}
     for file in corpus.files:
@@ -99,7 +99,7 @@ def _download(url: str, part: Path, tell: Tell) -> None:
         raise DataError(f"{url} cannot be downloaded: the server answers {error.code} {error.reason}") from None
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", error)
-        raise DataError(f"{url} cannot be downloaded: {reason}; the same command goes on from what came") from None
+        raise DataError(f"{url} cannot be downloaded: {reason}; run the same command to resume") from None
 
 
 def _copy(answer: http.client.HTTPResponse, file: BinaryIO, url: str) -> None:

@@ -1,6 +1,6 @@
-"""Copies of stories in which names, places and things have changed places.
+"""Augmentation of bAbI: copies of stories with permuted names, places and objects.
 
-Who goes where does not matter to how a question is answered. With copies, a model can learn that, and not the stories.
+Answers do not depend on the particular names. The copies keep a model from memorizing the stories.
 """
 
 import random

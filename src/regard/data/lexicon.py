@@ -1,4 +1,4 @@
-"""Which target tokens come of which source tokens, learned from pairs of sentences."""
+"""Translation lexicon: likely target tokens of each source token, learned by IBM model 1."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Sentences as people really type them: no capitals, no full stop, several in a line, with strange characters."""
+"""Input noise for training: no capitals, no final punctuation, joined sentences, unusual characters."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Placeholders: what must come through a translation unchanged is one character while the model works.
+"""Placeholders: text that must be copied unchanged is replaced by one character during translation.
 
 Addresses, file names and numbers are rare words to a model, each time others. It is given a letter of a script that
 its vocabulary has no piece for, which is spelled in bytes and required in the output, and the letter is then replaced.

@@ -1,4 +1,4 @@
-"""Texts into sentences and back: the spaces between them are kept, and nothing is ever lost."""
+"""Lossless sentence splitting: the pieces keep the spaces between them."""
 
 import re
 import unicodedata
@@ -65,7 +65,7 @@ def split_sentences(text: str) -> list[Piece]:
 
 
 def _goes_on(sentence: str, following: str) -> bool:
-    """Whether what looks like an end is none: an abbreviation, or a word in lower case after it."""
+    """Whether an apparent sentence end is not one: an abbreviation, or a word in lower case after it."""
     return bool(following and following.islower()) or _ABBREVIATION.search(sentence[-10:]) is not None
 
 
@@ -179,7 +179,7 @@ def composed(text: str) -> str:
 
 
 def fitting_pieces(text: str, fits: Callable[[str], bool]) -> list[Piece]:
-    """Cut a text that does not fit in two, near its middle and where it hurts least, until all pieces fit.
+    """Cut a text that does not fit in two, at the best boundary near its middle, until all pieces fit.
 
     >>> fitting_pieces("one, two three", lambda piece: len(piece) < 10)
     [('one,', ' '), ('two three', '')]

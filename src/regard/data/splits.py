@@ -1,4 +1,4 @@
-"""Training, validation and test parts of a corpus that do not know one another's sentences."""
+"""Splits of a corpus into training, validation and test data that share no sentence."""
 
 import hashlib
 import unicodedata
@@ -12,7 +12,7 @@ from regard.errors import DataError
 from regard.files import replaced_files
 
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
-_LOPSIDED = 4  # a side this many times as long as the other, and then some, is no translation of it
+_LOPSIDED = 4  # pairs with a larger length ratio are not translations
 
 
 PARTS = ("test", "valid", "train")
@@ -86,7 +86,9 @@ def _split(items: list[Item], pairs: list[Pair], *, valid: int, test: int, repea
     """Split items by the groups of the pairs that they hold."""
     groups = _groups(pairs)
     if len(groups) <= valid + test:
-        raise DataError(f"{valid} + {test} pairs are wanted for validation and test; there are {len(groups)} groups")
+        raise DataError(
+            f"{valid} + {test} pairs were requested for validation and test; there are {len(groups)} groups"
+        )
     order = sorted(groups, key=lambda key: hashlib.sha256(key.encode()).digest())
     for_test, for_valid = order[:test], order[test : test + valid]
     taken = {member for key in (*for_test, *for_valid) for member in groups[key]}

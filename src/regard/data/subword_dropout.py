@@ -1,4 +1,4 @@
-"""BPE-dropout: another cut of the same words each time, by (seed, epoch, example).
+"""BPE-dropout: a random segmentation, keyed by (seed, epoch, example).
 
 Where a merge applies, it is left out with some probability (Provilkov et al. 2020), so that a model sees a word in
 pieces that the plain cut never makes. The tokenizers library has this too, but its draws cannot be seeded.

@@ -41,7 +41,7 @@ TOKENIZER, SOURCE_TOKENIZER = "tokenizer.json", "source-tokenizer.json"
 
 
 class Tokenizer:
-    """Numbers for the pieces of a text. Any text comes back as it was, up to Unicode's canonical composition.
+    """A tokenizer. Decoding an encoded text restores it, up to Unicode's canonical composition.
 
     >>> tokenizer = Tokenizer.train(["the cat sat on the mat", "the dog sat on the log"], vocab_size=290)
     >>> numbers = tokenizer.encode("the cat sat on the dog 🐕")
@@ -190,7 +190,7 @@ class Tokenizer:
         return number in self._special or self.token(number) in _BYTE_SET
 
     def encode(self, text: str) -> list[int]:
-        """Number the pieces of a text, without special tokens."""
+        """Return the token ids of a text, without special tokens."""
         return self._as_text(self._backend.encode(text, add_special_tokens=False).ids)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""Which rows go on, with which words: by beam, under constraints, or at random."""
+"""One step of the search: beam search, constrained beam search or sampling."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from regard.decoding.phrases import UNREACHABLE
 
 @dataclass
 class Choice:
-    """For each row: which row of its sentence it goes on from, with which word, worth how much."""
+    """The continuation of each row: its parent row, token and score."""
 
     parents_BN: Ints
     words_BN: Ints
@@ -38,7 +38,7 @@ class Candidates:
     """What they are ordered by: the score, less what a word costs that other groups have chosen."""
 
     def apart_from(self, words_BX: Ints, cost: float) -> "Candidates":
-        """Order them anew, each word dearer by its cost for each time that it is among these."""
+        """Return the candidates reranked; each occurrence of a token in `words_BX` costs `cost`."""
         times_BK = (self.words_BK[:, :, None] == words_BX[:, None, :]).sum(2)
         ranks_BK = self.ranks_BK - cost * times_BK
         order_BK = np.argsort(-ranks_BK, axis=1, kind="stable")
@@ -192,7 +192,7 @@ def _spread(onward: list[Onward], count: int) -> list[Onward]:
 
 
 def choose_at_random(beams: Beams, logs_BNW: Tensor, end: int) -> Choice:
-    """Draw a word for each row; each draw is decided by the seeds, the row and the position alone."""
+    """Sample a token for each row, keyed by the seeds, the row and the position."""
     settings = beams.settings
     B, N, _ = logs_BNW.shape
     # Less the largest, which makes no difference and stays finite at any temperature.

@@ -1,4 +1,4 @@
-"""The sentences that are being written: what stands in each row, what it is worth, what has ended."""
+"""State of the search: the hypotheses of each sentence, their scores, and the finished ones."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class Sentence:
     progress: list[State] = field(default_factory=list)
     """How far each row is with the constraints, where there are any."""
     overdue: set[int] = field(default_factory=set)
-    """The rows that the model would have ended, had all that is required been in them."""
+    """Rows that the model would have ended if all required phrases had been met."""
     told: int = 0
     """How many of its tokens were streamed."""
 

@@ -12,7 +12,7 @@ from regard.decoding.phrases import UNREACHABLE, Bools, Kinds, PhraseAutomaton, 
 State = tuple[int, ...]
 """A state of each required phrase and then of each forbidden one."""
 
-_EXPLORED = 300  # states; where there are more, phrases are taken not to get in each other's way
+_EXPLORED = 300  # states; beyond this, phrases are treated as independent
 
 
 @dataclass(frozen=True)

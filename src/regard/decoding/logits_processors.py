@@ -1,4 +1,4 @@
-"""What may not come next, whatever the model says."""
+"""Logits processors: tokens that may not come next."""
 
 from collections.abc import Sequence
 

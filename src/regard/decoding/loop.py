@@ -38,7 +38,7 @@ Event = Settled | Finished
 
 
 class Decoder(Protocol):
-    """What decodes. It holds B sentences of N rows; all rows are independent of one another."""
+    """Interface of a decoder that holds B sentences of N independent rows."""
 
     def admit(self, numbers: Sequence[int]) -> Tensor:
         """Admit sentences, behind those that are there; return the logits (B, W) of the first token of these."""

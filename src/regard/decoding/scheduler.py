@@ -1,4 +1,4 @@
-"""Sentences that wait to be written. CallbackList searches may take from the same ones, each in a thread of its own."""
+"""A thread-safe queue of requests, shared by the searches that run in parallel threads."""
 
 from collections.abc import Callable, Sequence
 from threading import Lock

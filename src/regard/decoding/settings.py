@@ -1,4 +1,4 @@
-"""What a search looks for: settings for all sentences, and requests for each."""
+"""Search settings for all sentences, and a request for each sentence."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ class SearchSettings(Config):
     placeholders: Annotated[bool, Field(strict=True)] = False
     """Copy addresses and numbers by placeholders, for a model trained with them."""
     fold_capitals: Annotated[bool, Field(strict=True)] = False
-    """Read a text in capitals as if it were in lower case."""
+    """Lower-case text in all caps, and restore usual capitals if the model has a `capitals.json`."""
 
     sample: Annotated[bool, Field(strict=True)] = False
     """Sample tokens from the model's distribution; no beam search."""
@@ -99,7 +99,7 @@ class SearchSettings(Config):
         if not self.sample and self.n_best > self.beam:
             raise InputError(f"n_best is {self.n_best}, more than the beam of {self.beam} can give")
         if self.sample and self.groups > 1:
-            raise InputError(f"groups is {self.groups}; draws at random (sample) are not divided into groups")
+            raise InputError(f"groups is {self.groups}; sampling does not use groups")
         if not self.sample and self.beam % self.groups:
             raise InputError(f"a beam of {self.beam} cannot be divided into {self.groups} groups of the same size")
         if 0 < self.max_length < self.min_length:
@@ -108,7 +108,7 @@ class SearchSettings(Config):
 
 @dataclass(frozen=True)
 class Request:
-    """What is wanted of one sentence."""
+    """The search request of one sentence."""
 
     limit: int
     """How many tokens it may have, its end not counted."""

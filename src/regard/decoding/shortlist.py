@@ -32,7 +32,7 @@ class Shortlist:
         """Return the tokens that may come of a source and its tag, and others that must be among them, in order."""
         lexicon = self.lexicons.get(source[0] if source else None) or self.lexicons.get(None)
         if lexicon is None:
-            raise ModelError("the shortlist has nothing for the language that is asked for")
+            raise ModelError("the shortlist does not cover the requested language")
         likely = lexicon.likeliest_VK[list(source)].ravel()
         found = np.unique(np.concatenate([likely, lexicon.frequent_A, np.array(list(others), dtype=np.int64)]))
         return found[found >= 0].astype(np.int32)

@@ -1,4 +1,4 @@
-"""Whether a model in another runtime does what it does here."""
+"""Comparison of an exported model with the original."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

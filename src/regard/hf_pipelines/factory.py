@@ -90,7 +90,7 @@ def pipeline(
     for part, given in (("tokenizer", tokenizer), ("config", config)):
         own = (model, made.tokenizer if part == "tokenizer" else made.model.config)
         if given is not None and not any(given is one or given == one for one in own):
-            raise InputError(f"{part}={shown(given)} cannot be had: {_OTHER}")
+            raise InputError(f"{part}={shown(given)} is not supported: {_OTHER}")
     if model is None and isinstance(made, TranslationPipeline):
         _check_source(made, options.get("src_lang"))
     return made
@@ -158,7 +158,7 @@ def _check_source(made: TranslationPipeline, language: str | None) -> None:
 def _device(device: object, device_map: object) -> str:
     """Return a device by regard's name: theirs may be a number, -1 for the CPU."""
     if device is not None and device_map is not None:
-        raise InputError("device and device_map are both given; one of them")
+        raise InputError("give device or device_map, not both")
     if device_map is not None:
         if device_map != "auto":
             raise InputError(f"device_map={shown(device_map)} cannot be had: a model is on one device")

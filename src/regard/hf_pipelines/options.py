@@ -85,7 +85,7 @@ def search_changes(options: Mapping[str, Any], start: int) -> dict[str, Any]:
         changes["early_stop"] = changes["early_stop"] is True
     if changes.get("sample"):
         if changes.pop("beam", 1) != 1:
-            raise InputError("do_sample with num_beams > 1 is beam sampling, which is not here; leave one of them out")
+            raise InputError("do_sample with num_beams > 1 (beam sampling) is not supported; leave one of them out")
         changes["seed"] = int(torch.randint(2**31, ()))  # as torch.manual_seed says, and another each time
     for new, ours in LENGTHS.items():
         if options.get(new) is not None:

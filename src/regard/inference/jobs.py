@@ -1,4 +1,4 @@
-"""Big jobs: a file in, a file out, which is not there before it is whole and is gone on with after a stop."""
+"""File jobs: resumable; the output file appears when it is complete."""
 
 import hashlib
 import json

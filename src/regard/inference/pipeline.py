@@ -1,4 +1,4 @@
-"""A model with its tokenizers, put to work: what the pipelines of all tasks have in common."""
+"""The base class of all pipelines: a model with its tokenizers."""
 
 import hashlib
 import zlib
@@ -264,7 +264,7 @@ class Pipeline:
         return made[0] if isinstance(texts, str) else made
 
     def stream(self, text: str, **changes: Any) -> Iterator[str]:
-        """Return the target of a text piece by piece, each as soon as nothing can change it any more."""
+        """Return the target of a text piece by piece, each as soon as it is final."""
         self._refresh()
         settings = self.with_changes(changes)
         (line,) = checked_texts([text], "texts")
@@ -338,7 +338,7 @@ class Pipeline:
     @overload
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Hypothesis]: ...
     def score(self, sources: str | Sequence[str], targets: str | Sequence[str]) -> Hypothesis | list[Hypothesis]:
-        """Return what the model thinks of the target of a text, or of several: tokens, log-probabilities, scores."""
+        """Return the tokens, log-probabilities and score of given targets."""
         return self._scored(sources, targets, self.encoded)
 
     def _scored(

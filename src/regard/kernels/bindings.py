@@ -251,7 +251,7 @@ _KERNELS: dict[str, list[Any]] = {
     "regard_log_softmax": [_pointer, _int64, _int64, _int64],
     "regard_top_k": [_pointer, _pointer, _int64, _int64, _int64, _int64, _int64, _pointer, _pointer],
 }
-"""Functions that return 0, or what kind of error there was."""
+"""Functions that return 0 or an error code."""
 
 
 class KernelStatus(NamedTuple):

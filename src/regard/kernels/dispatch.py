@@ -38,7 +38,7 @@ def one_thread_for_torch() -> Iterator[None]:
 
 @contextmanager
 def threads_for_kernels() -> Iterator[None]:
-    """Leave all threads to kernels: torch's turn round and round while they wait for work, on the same cores."""
+    """Limit torch to one thread while kernels run: its idle threads would spin on the same cores."""
     before = _threads.set(threads())
     try:
         with one_thread_for_torch():
@@ -80,7 +80,7 @@ def _in_memory(x: Tensor) -> bool:
 
 
 def has_memory(x: Tensor) -> bool:
-    """Whether there is anything where a tensor says that it is; there is not for many directions in one."""
+    """Whether a tensor has storage; batched functorch tensors have none."""
     try:
         return bool(x.data_ptr())
     except RuntimeError:

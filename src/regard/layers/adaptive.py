@@ -20,7 +20,7 @@ from regard.ops import Mask
 
 
 class Halting(nn.Module):
-    """When positions stop, and how much each step of theirs counts."""
+    """Halting probabilities: when each position stops, and the weight of each of its steps."""
 
     def __init__(self, d_model: int, *, threshold: float = 0.99, cost: float = 0.01) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ from regard.ops.masks import as_mask, broadcast_to_scores, fitted_mask, kernel_m
 
 @dataclass(frozen=True)
 class AttentionParts:
-    """What varies attention. Without any of these it is that of the paper."""
+    """Optional parts of attention. Without any, it is the attention of the paper."""
 
     positions: RelativePositions | None = None
     """Rotates queries and keys, or adds to the scores or the output by position."""
@@ -209,7 +209,7 @@ class MultiHeadAttention(nn.Module):
     def project_key_value(
         self, key_BSD: Tensor, value_BSD: Tensor | None = None, positions: Tensor | None = None
     ) -> KeyValue:
-        """Return K and V of a sequence, split into heads; keys as they are compared, at these positions."""
+        """Return K and V of a sequence, split into heads; keys are normalized and rotated."""
         value_BSD = key_BSD if value_BSD is None else value_BSD
         self._check_width("key", key_BSD)
         self._check_width("value", value_BSD)

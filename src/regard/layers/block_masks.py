@@ -60,7 +60,7 @@ def indexed(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _parts(mask: Mask | None) -> list[Mask]:
-    """Return the masks of which all have to allow."""
+    """Return the masks that are combined by `&`."""
     if isinstance(mask, Both):
         return _parts(mask.first) + _parts(mask.second)
     return [] if mask is None else [mask]

@@ -7,7 +7,7 @@ from regard.ops.dropout import checked_rate
 
 
 class Dropout(nn.Module):
-    """Drop elements at a rate while training, and nothing otherwise; see `regard.ops.dropout` for the rounding."""
+    """Dropout during training, the identity in evaluation mode; see `regard.ops.dropout` for the rounding."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()

@@ -87,7 +87,7 @@ def _token_matrix(rows: int, width: int, tied_to: nn.Parameter | None, fan: int 
 
 
 class Embedding(nn.Module):
-    """The input of a stack: tokens and positions added, normalised if there is a norm, then dropped from."""
+    """The input of a stack: the sum of token and position embeddings, an optional norm, then dropout."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ Pooling = Literal["mean", "first"]
 
 
 class ClassificationHead(nn.Module):
-    """The logits of a sequence's labels: its states are pooled, dropped from and projected.
+    """Logits of a sequence's labels: pooled states, dropout, and a linear projection.
 
     >>> states, mask = torch.randn(2, 5, 8), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]).bool()[:, None, None]
     >>> head = ClassificationHead(d_model=8, labels=3)

@@ -95,7 +95,7 @@ class PastCache(ABC):
 
     @contextmanager
     def unless_refused(self) -> Iterator[None]:
-        """Take back what this block appends if it ends in an error."""
+        """Undo the appends of this block if it raises."""
         before = dict(vars(self))  # what lies behind the lengths is overwritten by what is appended next
         done = False
         try:

@@ -14,7 +14,7 @@ NormPlacement = Literal["pre", "post"]
 class Residual(nn.Module):
     """x + Dropout(Sublayer(Norm(x))) for "pre", Norm(x + Dropout(Sublayer(x))) for "post".
 
-    The paper drops from the output of each sublayer, before it is added to the input and normalised.
+    As in the paper, dropout is applied to the sublayer's output, before the addition and the norm.
     """
 
     def __init__(self, norm: nn.Module, *, placement: NormPlacement, dropout: float = 0.0) -> None:

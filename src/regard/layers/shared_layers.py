@@ -16,7 +16,7 @@ class SharedLayers(nn.ModuleList):
     >>> [name for name, _ in layers.named_parameters()]
     ['0.weight', '0.bias', '1.weight', '1.bias']
 
-    To whoever counts, indexes or iterates, there are as many as the stack is deep. Each is registered once, so that
+    Its length, indexing and iteration are those of the whole stack. Each is registered once, so that
     every parameter has one name, and `torch.func.functional_call` gives every module its parameters back.
     """
 

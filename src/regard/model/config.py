@@ -38,13 +38,13 @@ class TransformerConfig(Config):
     """
 
     vocab_size: Width
-    """W: how many tokens the target, and the output, know."""
+    """W: size of the target vocabulary and of the output."""
     source_vocab_size: Width | None = None
     """How many tokens the source knows, where it has a vocabulary of its own."""
     pad_id: Count = 0
     """The token that fills up short sequences, on their right."""
     bos_id: Count | None = None
-    """The token that a target starts with, for whoever decodes."""
+    """The token that starts a target; decoding needs it."""
     eos_id: Count | None = None
     """The token that a sequence ends with, for whoever decodes."""
 

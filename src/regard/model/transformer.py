@@ -32,7 +32,7 @@ from regard.ops.masks import as_mask
 
 
 class Memory(NamedTuple):
-    """What the encoder made of a source: g_{1:T′}, and a mask of its positions that are not padding."""
+    """The encoder's output g_{1:T′}, and the mask of positions that are not padding."""
 
     states_BSD: Tensor
     mask: Tensor
@@ -56,8 +56,8 @@ class Transformer(nn.Module):
     >>> model(source, target).shape
     torch.Size([2, 5, 100])
 
-    Sequences are padded on the right with the configuration's `pad_id`. A target's padding needs no mask: it comes
-    after all that is real, and the decoder looks back only.
+    Sequences are padded on the right with the configuration's `pad_id`. A target's padding needs no mask: it is on the
+    right, and the decoder is causal.
     """
 
     source_embedding: Embedding | None
@@ -274,7 +274,7 @@ class Transformer(nn.Module):
             return embedding(tokens), {}
         check_tokens(tokens)
         sampled = random_positions(tokens, self.config.pad_id, end)
-        # Positions that are added to the embeddings are no business of the layers.
+        # Layers do not need positions that are added to the embeddings.
         at = {"positions": sampled.positions} if embedding.positions is None else {}
         return embedding(tokens, positions=sampled), at
 

@@ -1,4 +1,4 @@
-"""What of a model its configuration does not describe: modules, methods, hooks and settings of its own."""
+"""Differences between a model and its configuration: custom modules, methods, hooks and settings."""
 
 from torch import nn
 
@@ -10,7 +10,7 @@ _NOTHING = object()
 def undescribed_modules(model: nn.Module, plain: nn.Module) -> tuple[str, ...]:
     """Return the classes of modules that differ from those of a plain model of the same configuration, with what does.
 
-    Of a class that is not regard's the name says enough, and what is in such a module is its own affair. (Of torch's
+    A class that is not regard's is reported by name; its submodules are not inspected. (Of torch's
     classes, regard's layers use `Linear` and `ModuleList`.) `plain` may be on the meta device.
 
     >>> import regard

@@ -73,7 +73,7 @@ def repeat_heads(x_BGSK: Tensor, H: int) -> Tensor:
 def fused_attention(
     query_BHTK: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, M: Mask | Tensor | None, scale: float, dropout: float
 ) -> Tensor:
-    """The same by torch's fused kernel, which never holds the scores in memory; returns the output BHTV."""
+    """Attention by torch's fused kernel, which does not materialize the scores; returns the output BHTV."""
     (_, H, T, K), (_, G, S, V) = query_BHTK.shape, value_BGSV.shape
     if query_BHTK.numel() == 0 or value_BGSV.numel() == 0:  # the kernels divide by their sizes
         return reference_attention(query_BHTK, key_BGSK, value_BGSV, M, scale, 0.0)[0]
@@ -194,7 +194,7 @@ def attention(
         allowed = None if M is None else M.dense(*BHTS[2:], device)
         M = centered_bias(bias, allowed, torch.promote_types(query.dtype, torch.float32))
 
-    # On the CPU the fused kernel knows no dropout: torch would take its own unfused path, with the slower dropout.
+    # The fused CPU kernel has no dropout; torch would fall back to its slower unfused path.
     # And the fused kernels have no rules for what `torch.func` and forward-mode AD do.
     transformed = torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
     if return_weights or (dropout > 0.0 and device.type == "cpu") or transformed:
@@ -208,7 +208,7 @@ def attention(
 
 
 class _TwiceDifferentiable(torch.autograd.Function):
-    """The output of the fused kernel as it is, with a backward pass that has a gradient in its turn.
+    """The fused kernel's output, with a differentiable backward pass.
 
     Fused kernels have none. So where gradients are to be differentiated (`create_graph=True`), they come from the
     reference path; else they go on to the kernel.

@@ -1,4 +1,4 @@
-"""Dropout whose mask is cut from random bytes: far quicker than one random number an element."""
+"""Dropout with masks made from random bytes, one per element; faster than one random number per element."""
 
 import torch
 import torch.nn.functional as F

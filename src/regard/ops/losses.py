@@ -62,7 +62,7 @@ def check_labels(labels_R: Tensor, W: int) -> None:
 
 
 def r_drop_loss(first: Tensor, second: Tensor, targets: Tensor, *, smoothing: float = 0.1, alpha: float) -> Tensor:
-    """R-Drop (Liang et al. 2021): the logits of two passes with other units dropped, which are to agree; summed.
+    """R-Drop loss (Liang et al. 2021) of the logits of two passes with different dropout, summed over targets.
 
         ½ (CE₁ + CE₂) + α/4 · (KL(P₁‖P₂) + KL(P₂‖P₁))
 
@@ -74,7 +74,9 @@ def r_drop_loss(first: Tensor, second: Tensor, targets: Tensor, *, smoothing: fl
     True
     """
     if first.shape != second.shape:
-        raise InputError(f"passes of shapes {tuple(first.shape)} and {tuple(second.shape)} have other rows")
+        raise InputError(
+            f"passes of shapes {tuple(first.shape)} and {tuple(second.shape)} differ; they must have the same shape"
+        )
     if not alpha >= 0.0:
         raise InputError(f"alpha is {alpha}; it must be at least 0")
     cross_entropy = partial(label_smoothed_cross_entropy, targets=targets, smoothing=smoothing, reduction="sum")

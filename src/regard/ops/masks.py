@@ -1,4 +1,4 @@
-"""Who may attend to whom. One meaning everywhere: boolean, True = may attend.
+"""Attention masks. They are boolean; True means that a query may attend to a key.
 
 A mask is a boolean tensor that broadcasts to the scores `BHTS`, or a description of one (`Causal`, `KeyLengths`)
 that composes with `&` and `|`. A description costs nothing until something asks for the dense tensor; the fused
@@ -86,7 +86,7 @@ class Causal(Mask):
 
 @dataclass(frozen=True)
 class KeyLengths(Mask):
-    """Row b sees its first lengths[b] keys: padding on the right, told by its length."""
+    """Row b attends to its first lengths[b] keys: right padding, given by lengths."""
 
     lengths_B: Tensor
 
@@ -128,7 +128,7 @@ class _Either(Pair):
 
 
 def as_mask(mask: Mask | Tensor) -> Mask:
-    """Take a boolean tensor or a description; tell whoever brings an additive mask what to do."""
+    """Return a boolean tensor or a `Mask` as a `Mask`; the error for an additive mask gives advice."""
     if isinstance(mask, Mask):
         return mask
     if not isinstance(mask, Tensor):

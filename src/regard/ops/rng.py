@@ -1,4 +1,4 @@
-"""Random numbers of training: random words that are a pure function of keys.
+"""Counter-based random numbers for training: random bits as a pure function of keys.
 
 While a training step runs inside `keyed_dropout`, each row has a key: what is dropped from an example does not
 depend on its neighbours, on the number of processes, or on what was sampled before.
@@ -17,7 +17,7 @@ from regard.errors import InputError
 
 @contextmanager
 def keyed_dropout(keys_B: Tensor) -> Iterator[None]:
-    """Draw what is dropped in this block from one int64 key for each row (first axis) of what it is dropped from."""
+    """Key the dropout in this block: one int64 per row (first axis) of the input."""
     token = _KEYS.set(_RowKeys(keys_B))
     try:
         yield
@@ -32,7 +32,7 @@ def has_keys() -> bool:
 
 @contextmanager
 def keys_by_position(rows_R: Tensor, positions_R: Tensor) -> Iterator[None]:
-    """Draw for rows without padding, each one position of a row that has a key: the same is dropped as with it."""
+    """Key the dropout of unpadded rows, one per position: the same elements are dropped as with padding."""
     keys = _KEYS.get()
     if keys is None:
         yield

@@ -42,7 +42,9 @@ def corpus_of(path: Path) -> Corpus:
 def check_has_metrics(task: Task) -> None:
     """Raise an `InputError` where a task has no answers to score."""
     if not task.metrics:
-        raise InputError(f"{task.kind} has no answers to score; `regard evaluate RUN` prints the perplexity of a run")
+        raise InputError(
+            f"{task.kind} has no answers to score; `regard evaluate` prints its perplexity, of a run or with --data"
+        )
 
 
 def evaluate_examples(

@@ -94,7 +94,7 @@ class Task(Config):
 
     @property
     def identity(self) -> str:
-        """What decides about encoded examples beside their texts; empty for pairs of texts as they are."""
+        """The settings that change how examples are encoded, as part of the cache key; empty for plain text pairs."""
         settings = self.model_dump(mode="json", exclude={"tag"})
         if self.reads_plain_spaces:
             settings["spaces"] = "plain"

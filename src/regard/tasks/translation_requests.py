@@ -30,7 +30,7 @@ _LONGEST_PIECE = 120  # tokens; longer sentences are cut into pieces
 
 @dataclass(frozen=True)
 class RequestedWords:
-    """What is wanted of each translation beside its being good, in words."""
+    """Required and forbidden phrases of each translation, and its prefix."""
 
     require: tuple[str, ...] = ()
     """Words or phrases that must come."""

@@ -1,4 +1,4 @@
-"""The mean of several models: better than each of them, at no cost when it is used."""
+"""Checkpoint averaging."""
 
 import shutil
 from collections.abc import Mapping, Sequence

@@ -58,7 +58,7 @@ class NoCallback:
 
 
 class CallbackList:
-    """Passes on what it hears to several callbacks."""
+    """Forwards every event to several callbacks."""
 
     def __init__(self, *callbacks: Callback) -> None:
         self._callbacks = callbacks

@@ -30,7 +30,7 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A state that was read whole."""
+    """A training state read from disk, all hashes verified."""
 
     path: Path
     state: dict[str, Any]

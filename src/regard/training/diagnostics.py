@@ -28,7 +28,7 @@ from regard.training.environment import cpu_name
 _COMPARISONS = 6
 _TORCH = "torch's"
 _BUILD = "Install a C++ compiler (g++ or clang++) and install regard again to build them."
-_REPORT = "That should not be: run it again on an idle machine, and report it if it stays"
+_REPORT = "This is unexpected: run it again on an idle machine, and report it if it persists"
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def _device_name(device: torch.device) -> str:
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Return in what a run goes on otherwise than it began."""
+    """Return the differences between two environments of a run."""
     return [
         f"{key} was {before.get(key)}, is {now.get(key)}"
         for key in sorted({*before, *now})

@@ -1,4 +1,4 @@
-"""What training makes small. A loss is a function of the model and a batch that gives a sum over target tokens.
+"""Training losses. A loss is a function of the model and a batch that gives a sum over target tokens.
 
 With adaptive computation time, the ponder cost of the tokens of source and target is a part of it.
 """

@@ -1,4 +1,4 @@
-"""One process or many: who this one is, and how they agree."""
+"""Distributed training: the rank of this process and its collectives."""
 
 import os
 import time
@@ -43,7 +43,7 @@ class Processes:
         return self.rank == 0
 
     def wait(self) -> None:
-        """Go on when all have come here."""
+        """Wait until all processes reach this point."""
         if self.count > 1:
             dist.barrier()
 
@@ -81,7 +81,7 @@ class Processes:
         return isinstance(error, dist.DistError) or any(name in str(error).lower() for name in ("gloo", "nccl"))
 
     def leave(self) -> None:
-        """Part in peace, so that no process reports the others as lost."""
+        """Destroy the process group after a barrier, so that no process reports another as lost."""
         if self.count > 1 and dist.is_initialized():
             # Gloo's threads free the tensors of a collective after it has returned; one that does so while the
             # interpreter ends would abort the process, and DDP keeps the threads beyond the group.

@@ -32,7 +32,7 @@ Share = Annotated[float, Field(ge=0.0, lt=1.0, strict=True)]
 
 
 def current_softmax_gradient(value: object) -> object:
-    """Return a setting of `softmax_gradient` by its present name: the first run files called "sampled" "drawn"."""
+    """Return the current name of a `softmax_gradient` setting: early run files say "drawn" for "sampled"."""
     return "sampled" if value == "drawn" else value
 
 
@@ -78,39 +78,38 @@ class Vocabulary(Config):
 
 
 class Optimizer(Config):
-    """Adam as the paper sets it; the second moment forgets sooner than is usual."""
+    """Adam with the paper's β₂ = 0.98 in place of the usual 0.999."""
 
     betas: tuple[Share, Share] = (0.9, 0.98)
     eps: Positive = 1e-9
     weight_decay: NotNegative = 0.0
     """Taken from the weights directly, not through the gradient (AdamW)."""
     clip: Positive | None = 1.0
-    """The longest gradient: a longer one is scaled down to it."""
+    """Maximum gradient norm."""
 
 
 class Schedule(Config):
-    """How the learning rate goes: up in a line, then down."""
+    """Learning rate schedule: linear warmup, then decay."""
 
     kind: Literal["inverse-sqrt", "cosine", "linear", "constant"] = "inverse-sqrt"
     peak: Positive | None = None
     """The highest rate; the paper's 1/√(d_model · warmup) unless given."""
     warmup: Count = 4000
-    """How many steps it takes to get there."""
+    """Number of warmup steps."""
     floor: Share = 0.0
     """Where cosine and linear end, as a share of the peak."""
     cooldown: Count = 0
-    """Over how many steps at the end of a run the rate falls to zero in a line, whatever it was on the way.
-
-    Where a run is counted in epochs, its end is what the first epoch lets expect.
+    """Number of final steps over which the learning rate decays linearly to zero. With `epochs`, the end of the run is
+    estimated from the first epoch.
     """
 
 
 class Training(Config):
-    """The loop itself."""
+    """The training loop."""
 
     seed: Count = 1
     start_from: Path | None = None
-    """A model directory to go on from: its weights, tokenizers and config, of which `model` may change a little."""
+    """Model directory to fine-tune: its weights, tokenizers and config; `[model]` overrides fields such as dropout."""
     steps: Size | None = None
     """Stop after so many updates."""
     epochs: Size | None = None
@@ -125,19 +124,19 @@ class Training(Config):
     is unbiased: faster where the vocabulary is large for the width of the model.
     """
     r_drop: Annotated[float, Field(ge=0.0, le=1e6, strict=True)] = 0.0
-    """How much two passes with other units dropped must agree (R-Drop's α); 0 makes one pass only."""
+    """R-Drop's α, the weight of the KL term between two passes with different dropout; 0 disables R-Drop."""
     r_drop_from: Size = 1
-    """The first step that makes two passes: a model that knows little learns more from the next batch."""
+    """First step with R-Drop; earlier steps make one pass."""
     subword_dropout: Annotated[float, Field(ge=0.0, le=1.0, strict=True)] = 0.0
-    """How many merges of a BPE tokenizer are left out, chosen anew in each epoch."""
+    """Probability of dropping a BPE merge (BPE-dropout), resampled each epoch."""
     dropout_rise: Count = 0
-    """Over how many steps the rates of dropout rise from nothing: what little a model knows at first needs none."""
+    """Number of steps over which the dropout rates rise linearly from 0."""
     curriculum: Count = 0
-    """Over how many steps longer examples come in: the first ones are taken from the shortest hundredth, and batches
-    that are too long are passed over. It is for what is learned on short examples first, or not at all.
+    """Number of steps of a length curriculum: training starts with the shortest 1 % of the examples, and batches
+    that are still too long are skipped.
     """
     precision: Literal["float32", "bfloat16", "float16", "int8", "float64"] = "float32"
-    """Of the matrix products; weights and moments are float32 in any case, but for float64, which is for proofs.
+    """Precision of matrix products. Weights and optimizer state are float32, except with float64, which is for tests.
 
     With int8, which is for CPUs, linear layers round what they multiply, forward and backward, and logits come from an
     int8 matmul where their gradient is sampled. `regard doctor` says what is faster here.
@@ -151,7 +150,7 @@ class Training(Config):
     workers: Count = 0
     """How many processes prepare batches beside the one that trains."""
     report_every: Size = 20
-    """How many steps a report is about."""
+    """Number of steps between reports."""
     sharded: Flag = False
     """Whether many processes share the weights between them (FSDP2), or each has them all (DDP)."""
 
@@ -162,11 +161,11 @@ class Validation(Config):
     every: Size | None = None
     """In steps; at the end of each epoch unless given."""
     metric: str = "loss"
-    """What decides which is best: the loss per token, or a metric of the task's for what the model writes."""
+    """Metric that selects the best model: the loss per token, or a metric of the task."""
     beam: Annotated[int, Field(ge=1, le=MOST_ROWS, strict=True)] = 1
     """How wide the search for it is; the model is saved with it."""
     length_penalty: LengthPenalty = 1.0
-    """The power of the length that scores are divided by: the higher, the longer what is written."""
+    """α in the score log P / length^α; higher values favor longer outputs."""
     patience: Size | None = None
     """Stop after so many validations without a new best."""
 
@@ -188,7 +187,7 @@ class Averaging(Config):
     count: Size = 5
     """How many snapshots; one is taken at each validation."""
     decay: Rate = 0.999
-    """How much of the running mean stays at each step, once there have been enough steps for it."""
+    """Decay of the exponential moving average, after its warmup."""
 
 
 class Run(Config):

@@ -1,4 +1,4 @@
-"""Whose a directory is: one run's, and one process's at a time."""
+"""Locks of run directories: one run per directory, one process at a time."""
 
 import errno
 import json

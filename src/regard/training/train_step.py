@@ -34,7 +34,7 @@ _SCALER = ("scale", "_growth_tracker")
 
 @dataclass(frozen=True)
 class StepResult:
-    """What came of a step, still where it was computed: whoever reads it waits for the device."""
+    """The result of a step, kept on its device; reading it synchronizes."""
 
     total: Tensor
     """The loss, summed over all batches and processes."""

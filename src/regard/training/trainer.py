@@ -1,4 +1,4 @@
-"""The loop: step, validate, save, and go on exactly where it stopped."""
+"""The training loop: step, validate, save and resume."""
 
 import shutil
 import time

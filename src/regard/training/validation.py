@@ -30,7 +30,7 @@ class ValidationResult:
 
     @property
     def perplexity(self) -> float:
-        """e^loss: among how many words the model is in doubt."""
+        """Perplexity: exp(loss)."""
         try:
             return math.exp(self.loss)
         except OverflowError:

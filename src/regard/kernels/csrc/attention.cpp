@@ -243,7 +243,7 @@ REGARD_AVX2 void backward(const Attention& a, const AttentionGradients& d, const
 }
 
 void check(const Attention& a) {
-  require(a.B >= 0 && a.T >= 0 && a.S >= 0, "attention has no negative sizes");
+  require(a.B >= 0 && a.T >= 0 && a.S >= 0, "sizes must not be negative");
   require(a.G > 0 && a.H % a.G == 0, "query heads must be a multiple of key/value heads");
   require(a.K > 0 && a.V > 0 && a.K % kLanes == 0 && a.V % kLanes == 0, "the size of a head must be a multiple of 8");
   require(!a.causal || a.query_cu_seqlens || a.T == a.S, "causal attention needs as many queries as keys");

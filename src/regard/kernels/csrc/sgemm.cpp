@@ -170,7 +170,7 @@ REGARD_AVX512 void multiply_panels(const float* rows, const float* weights, int6
     for (int half = 0; half < 2; ++half) {
       const int64_t place = m * tile.X + half * kRegister;
       __m512 value = sums[m][half];
-      // Sums of sums: one that went on from what is there would lose more in rounding the longer it gets.
+      // Blocked summation: one running sum would accumulate more rounding error.
       if (tile.add) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(tile.mask[half], tile.y + place));
       _mm512_mask_storeu_ps(tile.y + place, tile.mask[half], value);
     }

@@ -1,4 +1,4 @@
-"""What a kind of attention is: a function of queries, keys and values in place of the softmax."""
+"""Base class of attention kinds that replace softmax attention."""
 
 from abc import abstractmethod
 from collections.abc import Iterator

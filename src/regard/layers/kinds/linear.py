@@ -17,7 +17,7 @@ Gating = Literal["none", "retention", "gla"]
 
 _GATE_RANK = 16
 _GATE_TEMPERATURE = 16.0
-_SMALLEST = -30.0  # e^-30 is a feature that two of can be multiplied in float32
+_SMALLEST = -30.0  # the product of two features e^-30 does not underflow float32
 
 
 class LinearAttention(RecurrentKind):

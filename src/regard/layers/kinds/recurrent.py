@@ -35,7 +35,7 @@ class State(NamedTuple):
 
 
 class Features(NamedTuple):
-    """What a stretch of positions is to the sums over the past."""
+    """Features of the queries and keys of a chunk, and its decay."""
 
     query_BHTE: Tensor
     key_BHTE: Tensor

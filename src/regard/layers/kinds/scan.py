@@ -1,4 +1,4 @@
-"""A function over a long sequence, a segment at a time, in memory for one segment.
+"""A recurrent function applied segment by segment, with activation memory for one segment.
 
 A state goes from segment to segment. The backward pass goes through the segments from the last to the first and
 computes each of them again.

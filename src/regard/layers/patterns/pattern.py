@@ -1,4 +1,4 @@
-"""What a sparse attention pattern is: a mask, and the blocks of keys that it leaves."""
+"""Base class of sparse attention patterns: a mask and the blocks of keys that it allows."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ class Pattern(nn.Module):
 
     The mask is the definition. The blocks say where it can be True at all: attention over a long sequence computes only
     those. Neither depends on the length of the sequence, so that padding changes nothing. A pattern has no parameters;
-    it is a module, so that whoever walks over a model's modules meets it.
+    it is a module so that `model.modules()` includes it.
     """
 
     whole_blocks = False
@@ -32,7 +32,7 @@ class Pattern(nn.Module):
 
     @abstractmethod
     def allowed(self, query_index: Tensor, key_index: Tensor) -> Tensor:
-        """Return who may attend to whom, given where queries (…, T) and keys (…, S) stand in their sequence.
+        """Return the mask of queries at positions (…, T) and keys at positions (…, S) of their sequence.
 
         The result is (T, S), or (B, 1, T, S) where rows differ. Causality is not part of it.
         """

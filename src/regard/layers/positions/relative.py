@@ -1,4 +1,4 @@
-"""What positions change inside attention: the part that every relative position encoding fills in."""
+"""Base class of position encodings inside attention."""
 
 from torch import Tensor, nn
 

@@ -1,4 +1,4 @@
-"""Others' models in: the same weights give the same logits here."""
+"""Conversion of models from other libraries: the same weights give the same logits."""
 
 from regard.model.convert.huggingface import from_huggingface as from_huggingface
 from regard.model.convert.huggingface import read_huggingface_directory as read_huggingface_directory

@@ -111,7 +111,7 @@ def from_huggingface(
 def _translated(
     theirs: Mapping[str, Any], tensors: Mapping[str, Tensor], positions: Mapping[str, Any], origin: str
 ) -> TransformerConfig:
-    """Write their configuration in our words; sizes are read off the tensors."""
+    """Return the equivalent `TransformerConfig`; sizes come from the tensors."""
     source, target = tensors["source_embedding.tokens.weight"], tensors["target_embedding.tokens.weight"]
     expand = [tensors[f"{stack}.layers.0.feed_forward.expand.weight"] for stack in ("encoder", "decoder")]
     heads = [theirs["encoder_attention_heads"], theirs["decoder_attention_heads"]]

@@ -1,4 +1,4 @@
-"""Taking tensors out of another's state dict by name, so that none is missed and none is left."""
+"""Access to another library's state dict that reports missing and unused tensors."""
 
 from collections.abc import Mapping
 

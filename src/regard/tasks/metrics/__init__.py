@@ -1,4 +1,4 @@
-"""How good texts are, beside the ones that people wrote.
+"""Metrics that compare texts with references.
 
 `score` is the entry; each file has one family of metrics.
 """

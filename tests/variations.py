@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard import Transformer, TransformerConfig
 from regard.errors import RegardError
-from regard.model.initialization import Undrawn
+from regard.model.initialization import NoInitialization
 from regard.model.sharing import SHARING
 from regard.model.variations import ABSOLUTE, KINDS, PATTERNS, RELATIVE
 from tests.strategies import VOCAB
@@ -76,7 +76,7 @@ def varied_configs(draw: st.DrawFn) -> TransformerConfig:
     )
     try:
         made = TransformerConfig(**config)
-        with Undrawn(), torch.device("meta"):
+        with NoInitialization(), torch.device("meta"):
             Transformer(made)
     except RegardError:  # a role without this kind, or two variations that do not go together
         reject()

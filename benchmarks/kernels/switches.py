@@ -9,7 +9,7 @@ from torch import nn
 
 from regard.acceleration import fused_loss, packed_embedding, packed_linear, sgemm
 from regard.acceleration.attention import KernelAttention
-from regard.acceleration.kernel_layers import NativeStack
+from regard.acceleration.kernel_layers import KernelStack
 from regard.acceleration.linear import Int8Linear, SgemmLinear
 from regard.acceleration.output_projection import (
     FusedOutputProjection,
@@ -62,8 +62,8 @@ INT8_TRAINING: dict[str, Switch] = {
     "sampled loss": replaced({Int8SampledOutputProjection: FusedOutputProjection}),
 }
 DECODING: dict[str, Switch] = {
-    "packed layers in one call": patched(NativeStack, "of", lambda *_: None),
-    "packed layers and int8 linear": patched(packed_linear, "NativeByteLinear", packed_linear.ByteLinear),
+    "packed layers in one call": patched(KernelStack, "of", lambda *_: None),
+    "packed layers and int8 linear": patched(packed_linear, "KernelInt8Linear", packed_linear.TorchInt8Linear),
     "log-softmax and candidates": patched(decode, "candidate_selector", TorchSelector),
     "embedding": patched(packed_embedding, "kernels", lambda: None),
 }

@@ -13,7 +13,7 @@ from regard.data.catalog import published
 from regard.data.downloads import get_corpus
 from regard.memory import keep_memory
 from regard.tasks import Score, score
-from regard.training import NoCallback, Run
+from regard.training import Callback, Run
 from regard.training.callbacks import METRICS, StepReport, read_metrics
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -33,17 +33,17 @@ class Budget:
         return cls(arguments.steps, arguments.minutes)
 
 
-class Printing(NoCallback):
+class Printing(Callback):
     """Prints what happens, and every tenth report of steps."""
 
     def __init__(self) -> None:
         self._reports = 0
 
-    def tell(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """Print a sentence."""
         print(text, flush=True)
 
-    def stepped(self, report: StepReport, total: int) -> None:
+    def on_step(self, report: StepReport, total: int) -> None:
         """Print a report now and then."""
         self._reports += 1
         if self._reports % 10 == 0:

@@ -49,7 +49,7 @@ def check_names(keys: Collection[str], path: Path) -> None:
         raise ModelError(f"{path} has {len(keys):,} keys where at most {_MOST_KEYS} are known")
     for key in keys:
         if not (key.isidentifier() and len(key) <= 100):
-            raise ModelError(f"{path}: {shown(key)} is not a key it knows")
+            raise ModelError(f"{path}: {shown(key)} is not a known key")
 
 
 def read_bytes(path: Path, largest: int) -> bytes:

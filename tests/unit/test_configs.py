@@ -12,12 +12,12 @@ _RUN = '[data]\ntrain = [{kind = "dates"}]\n[training]\nsteps = 1\n'
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("training.sede=1", "training.sede is not a key it knows; did you mean seed?"),
+        ("training.sede=1", "training.sede is not a known key; did you mean seed?"),
         ("training.steps=-1", "training.steps is -1; input should be greater than or equal to 1"),
-        ("data.train.0.cuont=3", "data.train.0.cuont is not a key it knows; did you mean count?"),
+        ("data.train.0.cuont=3", "data.train.0.cuont is not a known key; did you mean count?"),
         ("optimizer.betas=[0.9, 2.0]", "optimizer.betas.1 is 2.0; input should be less than 1"),
         ("tokenizer.target=t.json", "tokenizer: a target tokenizer is given without a source tokenizer"),
-        ("model.dmodel=3", "model: dmodel is not a key it knows; did you mean d_model?"),
+        ("model.dmodel=3", "model: dmodel is not a known key; did you mean d_model?"),
         ("averaging.kind=best", "averaging.kind is 'best', but data.valid names nothing to validate on"),
         ("data=3", "data is 3; keys with values were expected"),
     ],
@@ -49,7 +49,7 @@ def test_several_problems_are_all_named() -> None:
 def test_the_name_that_another_library_has_for_a_setting_leads_to_ours(theirs: str, ours: str) -> None:
     with pytest.raises(ConfigError) as found:
         SearchSettings.model_validate({theirs: 2})
-    assert str(found.value) == f"{theirs} is not a key it knows; did you mean {ours}?"
+    assert str(found.value) == f"{theirs} is not a known key; did you mean {ours}?"
 
 
 def test_fields_that_do_not_fit_together_are_said_without_the_class() -> None:

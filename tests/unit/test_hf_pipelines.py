@@ -421,8 +421,8 @@ def test_a_question_that_cannot_be_answered_is_refused_in_a_sentence(
     [
         ({"num_beam": 3}, "a pipeline for summarization has no option 'num_beam'; did you mean num_beams?"),
         ({"colour": "red"}, "has no option 'colour'; it has .*num_beams"),
-        ({"repetition_penalty": 1.2}, "repetition_penalty=1.2 cannot be had: no_repeat_ngram_size is what keeps"),
-        ({"return_tensors": True}, "return_tensors=True cannot be had: texts are returned"),
+        ({"repetition_penalty": 1.2}, "repetition_penalty=1.2 is not supported: no_repeat_ngram_size is what keeps"),
+        ({"return_tensors": True}, "return_tensors=True is not supported: texts are returned"),
         ({"num_beams": 2, "num_return_sequences": 3}, r"n_best is 3, more than the beam of 2 .*num_beams is beam here"),
         ({"do_sample": True, "num_beams": 3}, "do_sample with num_beams > 1 is beam sampling, which is not here"),
         ({"max_length": 0}, "max_length is 0; a whole number of at least 1"),
@@ -457,8 +457,8 @@ def test_options_that_change_nothing_are_taken(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"tokenizer": "t5-base"}, "tokenizer='t5-base' cannot be had: a model directory has all"),
-        ({"framework": "tf"}, "framework='tf' cannot be had: models are PyTorch's"),
+        ({"tokenizer": "t5-base"}, "tokenizer='t5-base' is not supported: a model directory has all"),
+        ({"framework": "tf"}, "framework='tf' is not supported: models are PyTorch's"),
         ({"torch_dtype": torch.float16}, "torch_dtype=torch.float16 cannot be had"),
         ({"device": "cpu", "device_map": "auto"}, "device and device_map are both given"),
         ({"num_beam": 3}, "has no option 'num_beam'; did you mean num_beams?"),

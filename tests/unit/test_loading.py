@@ -18,7 +18,7 @@ from tests.unit.models import save_small_model, small_pipeline
         ('{"min_length": 1000000000}', "min_length is 1000000000; a model may set 50 at most"),
         ('{"max_length": 1000000000}', "max_length is 1000000000; a model may set 300 at most"),
         ('{"diversity": 1e308}', r"diversity is 1e\+308"),
-        ('{"a\\nb": 1}', r"'a\\nb' is not a key it knows"),
+        ('{"a\\nb": 1}', r"'a\\nb' is not a known key"),
         ("[" * 100_000, "generation.json is not JSON"),
     ],
 )

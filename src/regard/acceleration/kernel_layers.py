@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.acceleration.beam_cache import State
 from regard.acceleration.packed_layers import PackedHeads, PackedLayer, PackedNorm, PackedStack
-from regard.acceleration.packed_linear import Linear, NativeByteLinear
+from regard.acceleration.packed_linear import KernelInt8Linear, Linear
 from regard.acceleration.packed_positions import PositionTables
 from regard.errors import InputError
 from regard.kernels.bindings import DecoderState, Heads, Layer, LinearPointers, Norm, Stack, kernels
@@ -41,7 +41,7 @@ class _Pointers:
         self._kept: tuple[Any, ...] = (stack, tables, layers, final)  # what the pointers point to
 
 
-class NativeStack:
+class KernelStack:
     """The layers of an encoder or of a decoder, with int8 weights, by kernels."""
 
     def __init__(self, stack: PackedStack) -> None:
@@ -113,24 +113,37 @@ def _pointers(tensors: Sequence[Tensor], first: int) -> Any:
 
 def _layer(layer: PackedLayer, tables: PositionTables) -> Layer:
     forward = layer.feed_forward
-    if len({residual.before for residual in (layer.first, layer.second, layer.third) if residual is not None}) > 1:
+    if (
+        len(
+            {
+                residual.before
+                for residual in (
+                    layer.self_attention_residual,
+                    layer.cross_attention_residual,
+                    layer.feed_forward_residual,
+                )
+                if residual is not None
+            }
+        )
+        > 1
+    ):
         raise _NoKernelError
     found = Layer(
         heads=_heads(layer.heads, tables),
-        self_attention_norm=_norm(layer.first.norm),
-        feed_forward_norm=_norm(layer.third.norm),
+        self_attention_norm=_norm(layer.self_attention_residual.norm),
+        feed_forward_norm=_norm(layer.feed_forward_residual.norm),
         query_key_value=_linear(layer.heads.together),
         output=_linear(layer.heads.output),
         expand=_linear(forward.expand),
         contract=_linear(forward.contract),
-        pre_norm=layer.first.before,
+        pre_norm=layer.self_attention_residual.before,
         cross_attention=layer.source is not None,
         activation=_ACTIVATIONS[forward.activation],
         gated=forward.gated,
     )
-    if layer.source is not None and layer.second is not None:
+    if layer.source is not None and layer.cross_attention_residual is not None:
         found.source_heads = _heads(layer.source, PositionTables(None, None, 0))
-        found.cross_attention_norm = _norm(layer.second.norm)
+        found.cross_attention_norm = _norm(layer.cross_attention_residual.norm)
         found.source_query, found.source_output = _linear(layer.source.query), _linear(layer.source.output)
     return found
 
@@ -161,6 +174,6 @@ def _norm(norm: PackedNorm) -> Norm:
 
 
 def _linear(linear: Linear | None) -> LinearPointers:
-    if not isinstance(linear, NativeByteLinear):
+    if not isinstance(linear, KernelInt8Linear):
         raise _NoKernelError
     return linear.pointers

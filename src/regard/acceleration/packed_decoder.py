@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.acceleration.backend import Backend
 from regard.acceleration.beam_cache import State
-from regard.acceleration.kernel_layers import NativeStack
+from regard.acceleration.kernel_layers import KernelStack
 from regard.acceleration.packed_embedding import Ints, PackedEmbedding
 from regard.acceleration.packed_layers import PackedStack
 from regard.acceleration.packed_linear import Precision, packed_weight
@@ -35,8 +35,8 @@ class PackedBackend(Backend):
         self.encoder = None if model.encoder is None else PackedStack(model.encoder, precision)
         assert model.decoder is not None
         self.decoder = PackedStack(model.decoder, precision)
-        self._fast_encoder = None if self.encoder is None else NativeStack.of(self.encoder)
-        self.fast_decoder = NativeStack.of(self.decoder)
+        self._fast_encoder = None if self.encoder is None else KernelStack.of(self.encoder)
+        self.fast_decoder = KernelStack.of(self.decoder)
         """The same layers in one call of our own, where that can be had."""
         self._embed_source = None if model.source_embedding is None else PackedEmbedding(model.source_embedding)
         assert model.target_embedding is not None

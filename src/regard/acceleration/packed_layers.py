@@ -20,7 +20,7 @@ from regard.layers.residual import Residual
 from regard.layers.softmax_attention import Placement, SoftmaxAttention
 from regard.ops import Causal, Mask
 from regard.ops.feed_forward import activate
-from regard.ops.masks import Given
+from regard.ops.masks import DenseMask
 
 Rows = Callable[[Tensor], Tensor]
 """A function of rows (R, D)."""
@@ -82,12 +82,12 @@ class PackedFeedForward:
 class PackedHeads:
     """The projections of an attention layer, and attention itself over keys and values side by side."""
 
-    def __init__(self, layer: MultiHeadAttention, precision: Precision, *, of_itself: bool) -> None:
+    def __init__(self, layer: MultiHeadAttention, precision: Precision, *, is_self_attention: bool) -> None:
         self.layer = layer
         self._keys, self._queries = layer.num_kv_heads * layer.d_k, layer.num_heads * layer.d_k
         self.width = layer.num_kv_heads * (layer.d_k + layer.d_v)
         """Of keys and values together."""
-        if of_itself:
+        if is_self_attention:
             self.together = packed_linear([layer.query, layer.key, layer.value], precision)
         else:
             self.query = packed_linear([layer.query], precision)
@@ -146,27 +146,29 @@ class PackedLayer:
 
     def __init__(self, layer: EncoderLayer | DecoderLayer, precision: Precision) -> None:
         self.d_model = layer.self_attention.d_model
-        self.heads = PackedHeads(layer.self_attention, precision, of_itself=True)
+        self.heads = PackedHeads(layer.self_attention, precision, is_self_attention=True)
         self.feed_forward = PackedFeedForward(layer.feed_forward, precision)
-        self.first, self.third = map(PackedResidual, (layer.self_attention_residual, layer.feed_forward_residual))
-        self.source, self.second = None, None
+        self.self_attention_residual, self.feed_forward_residual = map(
+            PackedResidual, (layer.self_attention_residual, layer.feed_forward_residual)
+        )
+        self.source, self.cross_attention_residual = None, None
         if isinstance(layer, DecoderLayer) and layer.cross_attention is not None:
             assert layer.cross_attention_residual is not None
-            self.source = PackedHeads(layer.cross_attention, precision, of_itself=False)
-            self.second = PackedResidual(layer.cross_attention_residual)
+            self.source = PackedHeads(layer.cross_attention, precision, is_self_attention=False)
+            self.cross_attention_residual = PackedResidual(layer.cross_attention_residual)
 
     def project_source(self, states_RD: Tensor) -> Tensor:
         """Return the keys and values of the source, side by side."""
         assert self.source is not None
         return self.source.key_value(states_RD)
 
-    def __call__(self, x_RD: Tensor, look_around: Rows, look_at_source: Rows | None = None) -> Tensor:
+    def __call__(self, x_RD: Tensor, apply_self_attention: Rows, apply_cross_attention: Rows | None = None) -> Tensor:
         """Apply self-attention, cross-attention and the feed-forward network."""
-        x_RD = self.first(x_RD, look_around)
-        if self.second is not None:
-            assert look_at_source is not None
-            x_RD = self.second(x_RD, look_at_source)
-        return self.third(x_RD, self.feed_forward)
+        x_RD = self.self_attention_residual(x_RD, apply_self_attention)
+        if self.cross_attention_residual is not None:
+            assert apply_cross_attention is not None
+            x_RD = self.cross_attention_residual(x_RD, apply_cross_attention)
+        return self.feed_forward_residual(x_RD, self.feed_forward)
 
 
 class PackedStack:
@@ -195,7 +197,7 @@ class PackedStack:
         B, S, D = x_BSD.shape
         x_RD = x_BSD.view(B * S, D)
         for layer in self.layers:
-            x_RD = layer(x_RD, _looking_around(layer.heads, real_BS))
+            x_RD = layer(x_RD, _encoder_self_attention(layer.heads, real_BS))
         return self._ended(x_RD).view(B, S, D)
 
     def step(self, x_RD: Tensor, state: State, places: slice, rows: int, record: list[Tensor] | None = None) -> Tensor:
@@ -221,12 +223,12 @@ class PackedStack:
                 if layer.heads.layer.is_plain
                 else varied_mask(layer.heads.layer, mask_B1NS, now_BN, written_S)
             )
-            look_back = _looking_back(layer.heads, state.past[index], at_R, places, now_BN, mask)
-            look_at_source = None
+            apply_self_attention = _cached_self_attention(layer.heads, state.past[index], at_R, places, now_BN, mask)
+            apply_cross_attention = None
             if layer.source is not None:
                 source_BSX = state.source[index][places, :S]
-                look_at_source = _looking_at_source(layer.source, source_BSX, source_mask, record)
-            x_RD = layer(x_RD, look_back, look_at_source)
+                apply_cross_attention = _cross_attention(layer.source, source_BSX, source_mask, record)
+            x_RD = layer(x_RD, apply_self_attention, apply_cross_attention)
         return self._ended(x_RD)
 
     def prefill(self, x_RD: Tensor, state: State, places: slice) -> Tensor:
@@ -241,63 +243,63 @@ class PackedStack:
         source_mask = _additive(read_BS, x_RD.dtype)[:, None, None]
         for index, layer in enumerate(self.layers):
             past_BTNX = state.past[index][places].view(B, -1, state.rows, layer.heads.width)
-            look_at_source = None
+            apply_cross_attention = None
             if layer.source is not None:
                 # Where nothing was read, memory holds anything, and 0 times what is not a number is not a number.
                 source_BSX = state.source[index][places, :S].masked_fill_(~read_BS[:, :, None], 0.0)
-                look_at_source = _looking_at_source(layer.source, source_BSX, source_mask, None)
-            x_RD = layer(x_RD, _looking_at_prefix(layer.heads, past_BTNX, index_T), look_at_source)
+                apply_cross_attention = _cross_attention(layer.source, source_BSX, source_mask, None)
+            x_RD = layer(x_RD, _prefix_self_attention(layer.heads, past_BTNX, index_T), apply_cross_attention)
         return self._ended(x_RD)
 
     def _ended(self, x_RD: Tensor) -> Tensor:
         return x_RD if self.final_norm is None else self.final_norm(x_RD)
 
 
-def _looking_around(heads: PackedHeads, real_BS: Tensor) -> Rows:
+def _encoder_self_attention(heads: PackedHeads, real_BS: Tensor) -> Rows:
     B, S = real_BS.shape
     real_B11S = real_BS[:, None, None, :]
 
-    def look(x_RD: Tensor) -> Tensor:
+    def apply(x_RD: Tensor) -> Tensor:
         query_RX, key_value_RX = heads.query_key_value(x_RD, torch.arange(S).repeat(B))
         key_value_BSX = key_value_RX.reshape(B, S, heads.width)
         if heads.layer.is_plain:
             return heads.attend(query_RX, key_value_BSX, _additive(real_B11S, x_RD.dtype))
-        return heads.attend_around(query_RX, key_value_BSX, Given(real_B11S))
+        return heads.attend_around(query_RX, key_value_BSX, DenseMask(real_B11S))
 
-    return look
+    return apply
 
 
-def _looking_at_prefix(heads: PackedHeads, past_BTNX: Tensor, index_T: Tensor) -> Rows:
+def _prefix_self_attention(heads: PackedHeads, past_BTNX: Tensor, index_T: Tensor) -> Rows:
     B, T = past_BTNX.size(0), len(index_T)
 
-    def look(x_RD: Tensor) -> Tensor:
+    def apply(x_RD: Tensor) -> Tensor:
         query_RX, key_value_RX = heads.query_key_value(x_RD, index_T.repeat(B))
         key_value_BTX = key_value_RX.reshape(B, T, heads.width)
         past_BTNX[:, :T, 0] = key_value_BTX
         return heads.attend_around(query_RX, key_value_BTX, Causal())
 
-    return look
+    return apply
 
 
-def _looking_back(
+def _cached_self_attention(
     heads: PackedHeads, past_BSX: Tensor, at_R: Tensor, places: slice, now_BN: Tensor, mask: Tensor
 ) -> Rows:
-    def look(x_RD: Tensor) -> Tensor:
+    def apply(x_RD: Tensor) -> Tensor:
         query_RX, key_value_RX = heads.query_key_value(x_RD, now_BN.view(-1))
         past_BSX.view(-1, past_BSX.size(2)).index_copy_(0, at_R, key_value_RX)
         return heads.attend(query_RX, past_BSX[places, : mask.size(3)], mask)
 
-    return look
+    return apply
 
 
-def _looking_at_source(heads: PackedHeads, source_BSX: Tensor, mask: Tensor, record: list[Tensor] | None) -> Rows:
-    def look(x_RD: Tensor) -> Tensor:
+def _cross_attention(heads: PackedHeads, source_BSX: Tensor, mask: Tensor, record: list[Tensor] | None) -> Rows:
+    def apply(x_RD: Tensor) -> Tensor:
         query_RX = heads.query(x_RD)
         if record is not None:
             record.append(heads.weights(query_RX, source_BSX, mask))
         return heads.attend(query_RX, source_BSX, mask)
 
-    return look
+    return apply
 
 
 def _additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:

@@ -37,11 +37,13 @@ def packed_weight(weight_XD: Tensor, bias_X: Tensor | None, precision: Precision
     """Pack a weight matrix and its bias."""
     if precision == "int8":
         given = weight_XD.float(), None if bias_X is None else bias_X.float()
-        return ByteLinear(*given) if kernels() is None or weight_XD.device.type != "cpu" else NativeByteLinear(*given)
+        return (
+            TorchInt8Linear(*given) if kernels() is None or weight_XD.device.type != "cpu" else KernelInt8Linear(*given)
+        )
     return lambda x_RD: F.linear(x_RD, weight_XD, bias_X)
 
 
-def bytes_are_fast() -> bool:
+def int8_is_fast() -> bool:
     """Whether int8 matmuls are faster than float32 on this processor."""
     return kernels() is not None or torch.backends.cpu.get_cpu_capability().startswith("AVX")
 
@@ -54,7 +56,7 @@ def _weight_steps() -> int:
     return 127 if torch.cpu._is_vnni_supported() and kernel_status().level != "avx2" else 64
 
 
-class PackedBytes:
+class PackedInt8Weight:
     """Memory for a matrix X × D as kernels want it, with a bias or without."""
 
     def __init__(self, X: int, D: int, *, bias: bool) -> None:
@@ -70,7 +72,7 @@ class PackedBytes:
         self.pointers = LinearPointers(*self.places, X, D)
 
 
-class NativeByteLinear:
+class KernelInt8Linear:
     """xWᵀ + b with weights and inputs rounded to bytes, by the package's own kernel: one pass from floats to floats.
 
     Each row of the input has a scale of its own, and so has each output: a row's result does not depend on the rows
@@ -83,7 +85,7 @@ class NativeByteLinear:
         self._multiply, self._choose = library.regard_linear, library.regard_select_outputs
         self._X, self._D = weight_XD.shape
         bytes_XD, scales_X = _quantized(weight_XD, 127 if kernel_status().level == "vnni" else 64)
-        self._weights = PackedBytes(self._X, self._D, bias=bias_X is not None)
+        self._weights = PackedInt8Weight(self._X, self._D, bias=bias_X is not None)
         packed, _, sums, _ = self._weights.places
         library.regard_pack(bytes_XD.data_ptr(), self._X, self._D, packed, sums)
         self._weights.scales_X.copy_(scales_X)
@@ -91,9 +93,9 @@ class NativeByteLinear:
             self._weights.bias_X.copy_(bias_X)
         self.pointers = self._weights.pointers
 
-    def chosen(self, outputs: NDArray[np.int32]) -> PackedBytes:
+    def chosen(self, outputs: NDArray[np.int32]) -> PackedInt8Weight:
         """Return some of the outputs by themselves."""
-        some = PackedBytes(len(outputs), self._D, bias=self._weights.bias_X is not None)
+        some = PackedInt8Weight(len(outputs), self._D, bias=self._weights.bias_X is not None)
         self._choose(byref(self.pointers), outputs.ctypes.data, len(outputs), *some.places)
         return some
 
@@ -110,7 +112,7 @@ class NativeByteLinear:
         return y_RX
 
 
-class ByteLinear:
+class TorchInt8Linear:
     """xWᵀ + b with weights and inputs rounded to bytes, and sums that are exact.
 
     Each row of the input has a scale of its own, and so has each output: a row's result does not depend on the rows

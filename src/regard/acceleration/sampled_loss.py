@@ -70,7 +70,7 @@ def sampled_r_drop(
     True
     """
     if first_RD.shape != second_RD.shape:
-        raise InputError(f"passes of shapes {tuple(first_RD.shape)} and {tuple(second_RD.shape)} have other rows")
+        raise InputError(f"passes of shapes {tuple(first_RD.shape)} and {tuple(second_RD.shape)} must be of one shape")
     if not alpha >= 0.0:
         raise InputError(f"alpha is {alpha}; it must be at least 0")
     check_rows(first_RD, weight_WD, labels_R, bias_W, smoothing)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.acceleration.packed_linear import Linear, NativeByteLinear, PackedBytes
+from regard.acceleration.packed_linear import KernelInt8Linear, Linear, PackedInt8Weight
 from regard.decoding.shortlist import Words
 from regard.kernels.bindings import LinearPointers, kernels
 from regard.kernels.dispatch import threads
@@ -18,12 +18,12 @@ class ShortlistProjection:
     def __init__(self, output: Linear, vocab_size: int) -> None:
         self._output, self._W = output, vocab_size
         self._words: list[Words] = []
-        self._chosen: list[PackedBytes] = []
+        self._chosen: list[PackedInt8Weight] = []
 
     def admit(self, words: Sequence[Words]) -> None:
         """Admit sentences that may use these words, behind those that are there."""
         self._words = [*self._words, *words]
-        if isinstance(self._output, NativeByteLinear):
+        if isinstance(self._output, KernelInt8Linear):
             self._chosen = [*self._chosen, *(self._output.chosen(some) for some in words)]
 
     def keep(self, places: Sequence[int]) -> None:

@@ -15,7 +15,7 @@ from regard.kernels.dispatch import can_compute
 from regard.layers import Embedding, MultiHeadAttention, head_width
 from regard.layers.embeddings import check_tokens
 from regard.model import Transformer
-from regard.ops.masks import Both, Causal, Mask
+from regard.ops.masks import And, Causal, Mask
 from regard.ops.rng import keys_by_position
 
 MAX_LENGTH = 64
@@ -82,7 +82,7 @@ def varlen_part(mask: Mask | None) -> tuple[bool, SameSequence | None]:
     """Return whether a mask is causal, and its sequences; none where it is, or has, anything else."""
     if isinstance(mask, SameSequence):
         return False, mask
-    if isinstance(mask, Both):
+    if isinstance(mask, And):
         for one, other in ((mask.first, mask.second), (mask.second, mask.first)):
             if isinstance(one, SameSequence) and isinstance(other, Causal) and other.offset_B is None:
                 return True, one

@@ -85,7 +85,9 @@ def _check(question: list[str] | None, contexts: Contexts, form: Format, search:
     if question and contexts.context is None:
         raise InputError("a question needs a text to find the answer in: --context FILE")
     if form == Format.text and search.get("n_best", 1) > 1:
-        raise InputError(f"--n-best {search['n_best']} needs --format tsv or jsonl: in text, a line stands for a line")
+        raise InputError(
+            f"--n-best {search['n_best']} needs --format tsv or jsonl: in text, each question has one line"
+        )
 
 
 def _options(shape: str, threshold: float | None, search: dict[str, Any]) -> dict[str, Any]:

@@ -18,9 +18,9 @@ app = typer.Typer(
 @app.command("list")
 def list_corpora() -> None:
     """List the corpora that can be downloaded."""
-    from regard.data.catalog import CATALOGUE
+    from regard.data.catalog import CATALOG
 
-    for corpus in CATALOGUE:
+    for corpus in CATALOG:
         typer.echo(f"{corpus.name}\n  {corpus.about}\n  Licence: {corpus.licence}")
 
 

@@ -3,18 +3,16 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-if TYPE_CHECKING:
-    from regard.training.callbacks import Callback, StepReport
-    from regard.training.validation import ValidationResult
+from regard.training.callbacks import Callback, StepReport
+from regard.training.validation import ValidationResult
 
 
 @contextmanager
-def display() -> Iterator["Callback"]:
+def display() -> Iterator[Callback]:
     """Follow a run on standard error."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
@@ -39,23 +37,23 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-class PlainDisplay:
+class PlainDisplay(Callback):
     """A line for each thing that happens."""
 
-    def tell(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """Write a sentence."""
         print(text, file=sys.stderr, flush=True)
 
-    def stepped(self, report: "StepReport", total: int) -> None:
+    def on_step(self, report: StepReport, total: int) -> None:
         """Write how far it is."""
-        self.tell(f"step {report.step:,}/{total:,}  {_facts(report)}  {_left(report, total)} left")
+        self.on_message(f"step {report.step:,}/{total:,}  {_facts(report)}  {_left(report, total)} left")
 
-    def validated(self, step: int, result: "ValidationResult", best: bool) -> None:
+    def on_validation(self, step: int, result: ValidationResult, best: bool) -> None:
         """Write what validation found."""
-        self.tell(f"step {step:,}  validation: {result.text}{'  best so far' if best else ''}")
+        self.on_message(f"step {step:,}  validation: {result.text}{'  best so far' if best else ''}")
 
 
-class LiveDisplay:
+class LiveDisplay(Callback):
     """A bar with the numbers beside it; what was said stays above."""
 
     def __init__(self, console: Console) -> None:
@@ -68,21 +66,21 @@ class LiveDisplay:
         )
         self._task = self.progress.add_task("training", total=1, facts="", visible=False)
 
-    def tell(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """Write a sentence above the bar."""
         self.progress.console.print(text, markup=False)
 
-    def stepped(self, report: "StepReport", total: int) -> None:
+    def on_step(self, report: StepReport, total: int) -> None:
         """Move the bar."""
         facts = f"{_facts(report)}  [bold]{_left(report, total)}[/bold] left"
         self.progress.update(self._task, completed=report.step, total=total, facts=facts, visible=True)
 
-    def validated(self, step: int, result: "ValidationResult", best: bool) -> None:
+    def on_validation(self, step: int, result: ValidationResult, best: bool) -> None:
         """Write what validation found above the bar."""
-        self.tell(f"step {step:>7,}  {result.text}{'  ← best' if best else ''}")
+        self.on_message(f"step {step:>7,}  {result.text}{'  ← best' if best else ''}")
 
 
-def _facts(report: "StepReport") -> str:
+def _facts(report: StepReport) -> str:
     skipped = f"  {report.skipped} skipped" if report.skipped else ""
     return (
         f"epoch {report.epoch:.1f}  loss {report.loss:.3f}  rate {report.learning_rate:.2g}  "
@@ -90,5 +88,5 @@ def _facts(report: "StepReport") -> str:
     )
 
 
-def _left(report: "StepReport", total: int) -> str:
+def _left(report: StepReport, total: int) -> str:
     return duration(report.seconds / report.step * max(0, total - report.step))

@@ -46,7 +46,7 @@ def export(
     from regard.pipelines import load
 
     if output.exists():
-        raise InputError(f"{output} is there already; choose another directory")
+        raise InputError(f"{output} already exists; choose another directory")
     pairs = None
     if check is not None:
         pairs = list(islice(TabSeparated(path=check).pairs(), _SENTENCES))

@@ -13,7 +13,7 @@ _QUIET = 3.0  # seconds before anything is shown: short work needs no bar
 _BETWEEN = 30.0  # seconds between two lines
 
 
-class Moved:
+class ProgressCounter:
     """What is done of a work."""
 
     def __init__(self, total: int | None, done: int, bar: "Progress | None") -> None:
@@ -41,11 +41,11 @@ class Moved:
 
 
 @contextmanager
-def progress(total: int | None, *, done: int = 0) -> Iterator[Moved]:
+def progress(total: int | None, *, done: int = 0) -> Iterator[ProgressCounter]:
     """Follow a work of so many lines, as far as that is known."""
     # Where the output goes to the same terminal, a bar would overwrite it.
     if not sys.stderr.isatty() or (total is None and sys.stdout.isatty()):
-        yield Moved(total, done, None)
+        yield ProgressCounter(total, done, None)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -54,6 +54,6 @@ def progress(total: int | None, *, done: int = 0) -> Iterator[Moved]:
     columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True)
     try:
-        yield Moved(total, done, bar)
+        yield ProgressCounter(total, done, bar)
     finally:
         bar.stop()

@@ -50,9 +50,7 @@ class Output:
         """Raise an `InputError` where what is to be written does not go together."""
         n_best = search.get("n_best", 1)
         if self.form == Format.text and n_best > 1:
-            raise InputError(
-                f"--n-best {n_best} needs --format tsv or jsonl: the text format has one output line per input line"
-            )
+            raise InputError(f"--n-best {n_best} needs --format tsv or jsonl: text has one output line per input line")
         if self.stream and (self.form != Format.text or job.output is not None or job.shard is not None):
             raise InputError("--stream shows plain text as it settles: no formats and no --output")
 

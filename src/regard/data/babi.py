@@ -36,12 +36,12 @@ class Babi(Corpus):
         alike = BABI.get(_task(file)[0] or 0, ()) if self.copies else ()
         return with_copies(read_babi(file), alike, self.copies)
 
-    def made_by(self) -> str:
+    def cache_key(self) -> str:
         """Return what decides about the questions beside the files: the words that are exchanged, by task."""
         if not self.copies:
-            return super().made_by()
+            return super().cache_key()
         tasks = " ".join(str(_task(file)[0]) for file in self.files())
-        return f"{super().made_by()} exchanged words {EXCHANGE_VERSION} of tasks {tasks}"
+        return f"{super().cache_key()} exchanged words {EXCHANGE_VERSION} of tasks {tasks}"
 
     def files(self) -> list[Path]:
         """Return the files, in the order of the tasks' numbers."""

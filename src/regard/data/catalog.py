@@ -42,10 +42,10 @@ _BABI = "http://www.thespermwhale.com/jaseweston/babi/tasks_1-20_v1-1.tar.gz"
 
 def published(name: str) -> PublishedCorpus:
     """Find a corpus by its name."""
-    for corpus in CATALOGUE:
+    for corpus in CATALOG:
         if corpus.name == name:
             return corpus
-    raise InputError(f"corpus {name!r} is not known; there are {', '.join(corpus.name for corpus in CATALOGUE)}")
+    raise InputError(f"corpus {name!r} is not known; there are {', '.join(corpus.name for corpus in CATALOG)}")
 
 
 _BABI_SUMS = {
@@ -92,7 +92,7 @@ _BABI_SUMS = {
 }
 """The checksums of bAbI's files."""
 
-CATALOGUE = (
+CATALOG = (
     PublishedCorpus(
         "multi30k",
         "Image captions in English, German and French (Elliott et al. 2016).",

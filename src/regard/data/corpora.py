@@ -6,7 +6,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from regard.configs import Config
 from regard.data.augmentation import AUGMENTATION_VERSION, Augmentation, augmented
@@ -24,6 +24,11 @@ _PAIR = ("source", "target")
 _NOT_NOISED = ("answers", "label")
 
 
+def with_current_names(corpus: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys of a corpus under their current names: early run files say "rough" for "noise"."""
+    return {"noise" if key == "rough" else key: value for key, value in corpus.items()}
+
+
 class Corpus(Config):
     """A source of examples, read as a stream: memory does not grow with its size."""
 
@@ -33,17 +38,22 @@ class Corpus(Config):
     """A special token put before each source, such as <2de>: one model for several languages or tasks."""
     task: str | None = None
     """The kind of task that it is for, in a run of several tasks."""
-    rough: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    noise: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Fraction of the pairs for which a noisy copy is added: no capitals, no final punctuation, joined sentences."""
     augment: Augmentation | None = None
     """What else is added for translation: numbers, addresses and names, with placeholders for what is copied."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _by_current_names(cls, data: Any) -> Any:
+        return with_current_names(data) if isinstance(data, dict) else data
+
     def examples(self, fields: Fields) -> Iterator[Example]:
         """Return the examples in order, with the fields that a task needs, noisy copies among them."""
-        if not self.rough and self.augment is None:
+        if not self.noise and self.augment is None:
             return self.read_examples(fields)
         if len(fields) != 2 or set(fields) & set(_NOT_NOISED):
-            name = "rough" if self.rough else "augment"
+            name = "noise" if self.noise else "augment"
             raise ConfigError(f"{name} is for tasks with a source and a target text; this one has {_listed(fields)}")
         first, last = fields
         pairs = ((example[first], example[last]) for example in self.read_examples(fields))
@@ -55,7 +65,7 @@ class Corpus(Config):
 
     def _varied(self, pairs: Iterator[Pair]) -> Iterator[Pair]:
         """Return pairs, with noisy copies and augmented ones among them."""
-        pairs = noised(pairs, self.rough)
+        pairs = noised(pairs, self.noise)
         return pairs if self.augment is None else augmented(pairs, self.augment)
 
     @abstractmethod
@@ -70,9 +80,9 @@ class Corpus(Config):
     def files(self) -> list[Path]:
         """Return the files that they are read from."""
 
-    def made_by(self) -> str:
+    def cache_key(self) -> str:
         """Return what decides about the pairs beside the files and the fields: how noise is added."""
-        noise = f"roughness {NOISE_VERSION}" if self.rough else ""
+        noise = f"roughness {NOISE_VERSION}" if self.noise else ""  # the name that stored corpora have
         return noise if self.augment is None else f"{noise} augmentation {AUGMENTATION_VERSION}"
 
 

@@ -226,7 +226,8 @@ def _fingerprint(corpus: Corpus, encoder: ExampleEncoder, source: Tokenizer, tar
     # what was encoded before there was such an option is found again.
     placeless = {"weight", "tag", "task", "path", "source", "target"}
     layout = corpus.model_dump(mode="json", exclude=placeless, exclude_none=True)
-    digest = hashlib.sha256(json.dumps([FORMAT, corpus.made_by(), layout], sort_keys=True).encode())
+    layout["rough"] = layout.pop("noise")  # its first name: what was encoded before is found again
+    digest = hashlib.sha256(json.dumps([FORMAT, corpus.cache_key(), layout], sort_keys=True).encode())
     digest.update(encoder.identity.encode())
     for file in corpus.files():
         try:

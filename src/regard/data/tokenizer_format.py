@@ -108,7 +108,7 @@ def _compare(found: dict[str, Any], expected: dict[str, Any], whose: str, but: f
     if missing := sorted((expected.keys() | but) - found.keys()):
         raise _FormatError(f"{whose} {missing[0]} is missing")
     if unknown := sorted(found.keys() - expected.keys() - but):
-        raise _FormatError(f"{whose} {_short(unknown[0])} is not a key it knows")
+        raise _FormatError(f"{whose} {_short(unknown[0])} is not a known key")
     for key, value in expected.items():
         if json.dumps(found[key], sort_keys=True) != json.dumps(value, sort_keys=True):
             raise _FormatError(f"{whose} {key} is {_short(found[key])}; {json.dumps(value)} was expected")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from regard.decoding.loop import Decoder as Decoder
     from regard.decoding.loop import Event as Event
     from regard.decoding.loop import Finished as Finished
-    from regard.decoding.loop import Settled as Settled
+    from regard.decoding.loop import StreamedTokens as StreamedTokens
     from regard.decoding.loop import search as search
     from regard.decoding.scheduler import Scheduler as Scheduler
     from regard.decoding.settings import Hypothesis as Hypothesis
@@ -26,7 +26,7 @@ _HOME = {
     "Hypothesis": "settings",
     "Request": "settings",
     "SearchSettings": "settings",
-    "Settled": "loop",
+    "StreamedTokens": "loop",
     "Scheduler": "scheduler",
     "search": "loop",
 }

@@ -110,7 +110,7 @@ def _choose_under_constraints(
     first = group * M
     rules, progress = beams.sentences[place].request.constraints, beams.sentences[place].progress
     assert rules is not None
-    onward: list[Onward] = []
+    onward: list[Continuation] = []
     ended: list[tuple[float, int]] = []
     alive = [row for row in range(first, first + M) if beams.scores_BN[place, row] != DEAD]
     distances = {row: beams.distances_after(place, row, end) for row in alive}
@@ -125,7 +125,7 @@ def _choose_under_constraints(
                 ended.append((score, row))
             else:
                 hanging = bool(rules.step(progress[row]).hanging_W[word])
-                onward.append(Onward(left, rank if rank is not None else score, row, word, score, hanging))
+                onward.append(Continuation(left, rank if rank is not None else score, row, word, score, hanging))
         if onward or ended:
             break
     for score, row in sorted(ended, reverse=True)[:M]:
@@ -161,7 +161,7 @@ def _considered(
     return considered
 
 
-class Onward(NamedTuple):
+class Continuation(NamedTuple):
     """A continuation of a sentence that has constraints."""
 
     left: int
@@ -174,16 +174,16 @@ class Onward(NamedTuple):
     """Whether a forbidden phrase has come unless its last word goes on."""
 
 
-def _spread(onward: list[Onward], count: int) -> list[Onward]:
+def _spread(onward: list[Continuation], count: int) -> list[Continuation]:
     """Share rows among hypotheses that have met more and fewer of their constraints, so that some get on with them."""
-    banks: dict[int, list[Onward]] = {}
+    banks: dict[int, list[Continuation]] = {}
     hanging = 0
     for candidate in sorted(onward, key=lambda candidate: -candidate.rank):
         hanging += candidate.hanging
         if not candidate.hanging or hanging <= count // 2:  # they may all come to nothing
             banks.setdefault(candidate.left, []).append(candidate)
     order = [banks[left] for left in sorted(banks)]
-    chosen: list[Onward] = []
+    chosen: list[Continuation] = []
     while len(chosen) < count and any(order):
         for bank in order:  # one of each in turn, those that have met the most first
             if bank and len(chosen) < count:

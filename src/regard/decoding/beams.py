@@ -33,7 +33,7 @@ class Sentence:
     """How many sentences may be searched for with it at once, itself counted."""
     progress: list[State] = field(default_factory=list)
     """How far each row is with the constraints, where there are any."""
-    overdue: set[int] = field(default_factory=set)
+    held_open: set[int] = field(default_factory=set)
     """Rows that the model would have ended if all required phrases had been met."""
     told: int = 0
     """How many of its tokens were streamed."""
@@ -128,7 +128,7 @@ class Beams:
         rules, before = sentence.request.constraints, sentence.progress
         assert rules is not None
         sentence.progress = []
-        sentence.overdue = {row for row, parent in enumerate(parents_N.tolist()) if parent in sentence.overdue}
+        sentence.held_open = {row for row, parent in enumerate(parents_N.tolist()) if parent in sentence.held_open}
         for row, parent in enumerate(parents_N.tolist()):
             after = rules.after(before[parent], int(words_N[row])) if scores_N[row] != DEAD else rules.start
             assert after is not None, "a forbidden phrase was let through"

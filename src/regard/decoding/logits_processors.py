@@ -49,9 +49,9 @@ class LogitsProcessors:
             banned_W, helps_W = step.distances_W >= UNREACHABLE, step.distances_W < rules.distance(progress)
             if rules.distance(progress) > 0:
                 if best == self._end:
-                    sentence.overdue.add(row)
+                    sentence.held_open.add(row)
                 banned_W[self._end] = True
-            if row in sentence.overdue and not torch.isneginf(logs_NW[row, self._end]):
+            if row in sentence.held_open and not torch.isneginf(logs_NW[row, self._end]):
                 # The model has come to its end. What is required may still come; nothing else makes it longer.
                 banned_W = ~helps_W
                 banned_W[self._end] = rules.distance(progress) > 0

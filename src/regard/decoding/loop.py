@@ -19,7 +19,7 @@ from regard.errors import ModelError
 
 
 @dataclass(frozen=True)
-class Settled:
+class StreamedTokens:
     """The next tokens of a sentence, which nothing can change any more."""
 
     number: int
@@ -34,7 +34,7 @@ class Finished:
     hypotheses: list[Hypothesis]
 
 
-Event = Settled | Finished
+Event = StreamedTokens | Finished
 
 
 class Decoder(Protocol):
@@ -163,7 +163,7 @@ def places_left(count: int, done: Sequence[int]) -> list[int]:
     return places
 
 
-def _settled(beams: Beams) -> Iterator[Settled]:
+def _settled(beams: Beams) -> Iterator[StreamedTokens]:
     """Return the tokens that all hypotheses of a sentence that could still win agree on."""
     for place, sentence in enumerate(beams.sentences):
         length = int(beams.lengths_B[place])
@@ -172,7 +172,7 @@ def _settled(beams: Beams) -> Iterator[Settled]:
         lines += [hypothesis.tokens for group in sentence.finished for hypothesis in group]
         settled = _common_beginning(lines)
         if len(settled) > sentence.told:
-            yield Settled(sentence.number, settled[sentence.told :])
+            yield StreamedTokens(sentence.number, settled[sentence.told :])
             sentence.told = len(settled)
 
 

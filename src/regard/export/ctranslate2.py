@@ -127,8 +127,8 @@ def _fill_embedding(stack: Any, embedding: Embedding, config: TransformerConfig)
         _fill_norm(stack.layernorm_embedding, embedding.norm)
 
 
-def _fill_attention(spec: Any, layer: MultiHeadAttention, residual: Any, of_itself: bool) -> None:
-    parts = [[layer.query, layer.key, layer.value]] if of_itself else [[layer.query], [layer.key, layer.value]]
+def _fill_attention(spec: Any, layer: MultiHeadAttention, residual: Any, is_self_attention: bool) -> None:
+    parts = [[layer.query, layer.key, layer.value]] if is_self_attention else [[layer.query], [layer.key, layer.value]]
     for place, together in zip(spec.linear, [*parts, [layer.output]], strict=True):
         bias = torch.cat([part.bias for part in together]) if together[0].bias is not None else None
         _fill(place, torch.cat([part.weight for part in together]), bias)

@@ -49,7 +49,7 @@ def export(
     `directory` holds, or else on sentences that come with regard, for German and English, or on random tokens.
     """
     if output.exists():
-        raise InputError(f"{output} is there already; choose another directory")
+        raise InputError(f"{output} already exists; choose another directory")
     if pipeline.precision != "float":
         raise InputError("an export is made from, and compared with, a pipeline in floats: load it so")
     check_exportable(pipeline.model)

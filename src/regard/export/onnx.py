@@ -87,17 +87,17 @@ class DecoderGraph(nn.Module):
             itself: Any = layer.self_attention
             cross: Any = layer.cross_attention
 
-            def look_back(x_B1D: Tensor, itself: Any = itself, number: int = number) -> Tensor:
+            def apply_self_attention(x_B1D: Tensor, itself: Any = itself, number: int = number) -> Tensor:
                 key_BG1K, value_BG1V = _keys_and_values(itself, x_B1D)
                 keys.append(torch.cat([past_keys[number], key_BG1K], dim=2))
                 values.append(torch.cat([past_values[number], value_BG1V], dim=2))
                 return _attended(itself, x_B1D, keys[-1], values[-1], None)
 
-            def look_at_source(x_B1D: Tensor, cross: Any = cross, number: int = number) -> Tensor:
+            def apply_cross_attention(x_B1D: Tensor, cross: Any = cross, number: int = number) -> Tensor:
                 return _attended(cross, x_B1D, source_keys[number], source_values[number], mask_B11S)
 
-            x_B1D = _around(layer.self_attention_residual, x_B1D, look_back)
-            x_B1D = _around(layer.cross_attention_residual, x_B1D, look_at_source)
+            x_B1D = _around(layer.self_attention_residual, x_B1D, apply_self_attention)
+            x_B1D = _around(layer.cross_attention_residual, x_B1D, apply_cross_attention)
             x_B1D = _around(layer.feed_forward_residual, x_B1D, layer.feed_forward)
         if self.norm is not None:
             x_B1D = self.norm(x_B1D)

@@ -161,7 +161,7 @@ def _device(device: object, device_map: object) -> str:
         raise InputError("give device or device_map, not both")
     if device_map is not None:
         if device_map != "auto":
-            raise InputError(f"device_map={shown(device_map)} cannot be had: a model is on one device")
+            raise InputError(f"device_map={shown(device_map)} is not supported: a model is on one device")
         return "auto"
     if device is None or device == -1:
         return "cpu"

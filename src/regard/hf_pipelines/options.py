@@ -44,7 +44,7 @@ class NoEffect:
         """Raise an `InputError` for a value that would change something."""
         if value is None or self.values is None or any(value == harmless for harmless in self.values):
             return
-        raise InputError(f"{name}={shown(value)} cannot be had: {self.reason}")
+        raise InputError(f"{name}={shown(value)} is not supported: {self.reason}")
 
 
 CALL = {

@@ -11,11 +11,11 @@ import torch
 
 from regard.acceleration.backend import Backend
 from regard.acceleration.known import unknown_part
-from regard.acceleration.packed_linear import Precision, bytes_are_fast
+from regard.acceleration.packed_linear import Precision, int8_is_fast
 from regard.acceleration.snapshot import Snapshot
 from regard.data import Tokenizer
 from regard.data.tokenizer import load_tokenizers
-from regard.decoding import Hypothesis, Request, SearchSettings, Settled
+from regard.decoding import Hypothesis, Request, SearchSettings, StreamedTokens
 from regard.decoding.settings import GENERATION, read_settings
 from regard.decoding.shortlist import SHORTLIST, Shortlist
 from regard.devices import resolve_device
@@ -195,7 +195,7 @@ class Pipeline:
             return self._requested
         is_fit = all(weight.is_cpu and weight.dtype == torch.float32 for weight in self._model.parameters())
         is_fit = is_fit and self.shape != "encoder-only" and unknown_part(self._model) is None
-        return "int8" if is_fit and bytes_are_fast() else "float"
+        return "int8" if is_fit and int8_is_fast() else "float"
 
     @property
     def identity(self) -> str:
@@ -315,7 +315,7 @@ class Pipeline:
         settled: list[int] = []
         shown = ""
         for event in decode_stream(self._backend, source, request, settings, never=self.target.special):
-            if isinstance(event, Settled):
+            if isinstance(event, StreamedTokens):
                 settled += event.tokens
             else:
                 settled = event.hypotheses[0].tokens

@@ -3,7 +3,7 @@
 from regard.layers.adaptive import AdaptiveDecoder as AdaptiveDecoder
 from regard.layers.adaptive import AdaptiveEncoder as AdaptiveEncoder
 from regard.layers.adaptive import Halting as Halting
-from regard.layers.attention import Attended as Attended
+from regard.layers.attention import AttentionOutput as AttentionOutput
 from regard.layers.attention import AttentionParts as AttentionParts
 from regard.layers.attention import MultiHeadAttention as MultiHeadAttention
 from regard.layers.attention import head_width as head_width

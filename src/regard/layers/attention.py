@@ -157,7 +157,7 @@ class MultiHeadAttention(nn.Module):
         bias: Tensor | None,
         cache: PastCache,
         return_weights: bool,
-    ) -> "Attended":
+    ) -> "AttentionOutput":
         """Append keys and values to a cache and attend to all that it holds."""
         index = None if self.is_plain else index_from(cache.offset, key.size(1), key.device)
         key_value = self.project_key_value(key, value, index)
@@ -183,7 +183,7 @@ class MultiHeadAttention(nn.Module):
         mask: Mask | Tensor | None,
         bias: Tensor | None,
         return_weights: bool,
-    ) -> "Attended":
+    ) -> "AttentionOutput":
         """Attend to the source of a cache, all beams of a sentence at once."""
         folded, allowed = cache.fold(query), cache.mask
         T, S = query.size(1), cache.key_value.key_BGSK.size(2)
@@ -240,7 +240,7 @@ class MultiHeadAttention(nn.Module):
         bias: Tensor | None = None,
         at: Placement | None = None,
         return_weights: bool = False,
-    ) -> "Attended":
+    ) -> "AttentionOutput":
         """Attend to keys and values that are already projected; return the output, and the weights if asked for.
 
         `forward` calls it in training and, with the keys and values of a cache, in decoding: a subclass that overrides
@@ -249,7 +249,7 @@ class MultiHeadAttention(nn.Module):
         query_BHTK = self.project_query(query_BTD, None if at is None else at.query_positions)
         varied = {} if at is None else {"at": at}
         heads_BHTV, weights_BHTS = self.heads(query_BHTK, key_value, mask, bias, return_weights, **varied)
-        return Attended(self._output(heads_BHTV), weights_BHTS)
+        return AttentionOutput(self._output(heads_BHTV), weights_BHTS)
 
     def heads(
         self,
@@ -335,21 +335,21 @@ class MultiHeadAttention(nn.Module):
             raise InputError(f"{name} has shape {tuple(x.shape)}; this layer takes (batch, length, {self.d_model})")
 
 
-class Attended(NamedTuple):
+class AttentionOutput(NamedTuple):
     """The output of attention, and the weights if they were asked for."""
 
     output_BTD: Tensor
     weights_BHTS: Tensor | None
 
-    def unfold(self, beams: int) -> "Attended":
+    def unfold(self, beams: int) -> "AttentionOutput":
         """Return a row for each beam, of what was computed with all beams of a sentence in one row."""
         B, X, D = self.output_BTD.shape
         output_RTD = self.output_BTD.reshape(B * beams, X // beams, D)
         if self.weights_BHTS is None:
-            return Attended(output_RTD, None)
+            return AttentionOutput(output_RTD, None)
         _, H, _, S = self.weights_BHTS.shape
         weights_BHNTS = self.weights_BHTS.reshape(B, H, beams, X // beams, S)
-        return Attended(output_RTD, weights_BHNTS.transpose(1, 2).flatten(0, 1))
+        return AttentionOutput(output_RTD, weights_BHNTS.transpose(1, 2).flatten(0, 1))
 
 
 def head_width(d_model: int, num_heads: int, name: str, given: int | None) -> int:

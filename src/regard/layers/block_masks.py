@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard.layers.patterns.pattern import Pattern
 from regard.ops import Causal, Mask
-from regard.ops.masks import Both, Given
+from regard.ops.masks import And, DenseMask
 
 
 class BlockMasks:
@@ -41,7 +41,7 @@ class BlockMasks:
         for other in self._others:
             part = indexed(other, rows, columns)
             allowed = part if allowed is None else allowed & part
-        return None if allowed is None else Given(allowed)
+        return None if allowed is None else DenseMask(allowed)
 
     def _structured(self, rows: Tensor, columns: Tensor) -> Tensor | None:
         """Return the mask of the pattern and of causality, which many blocks have in common."""
@@ -61,7 +61,7 @@ def indexed(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 def _parts(mask: Mask | None) -> list[Mask]:
     """Return the masks that are combined by `&`."""
-    if isinstance(mask, Both):
+    if isinstance(mask, And):
         return _parts(mask.first) + _parts(mask.second)
     return [] if mask is None else [mask]
 

@@ -13,14 +13,14 @@ def joined(blocks: Sequence[Tensor], dim: int = 2) -> Tensor:
     return blocks[0] if len(blocks) == 1 else torch.cat(list(blocks), dim)
 
 
-class JoinedAgain(saved_tensors_hooks):
+class RecomputeConcat(saved_tensors_hooks):
     """A context in which autograd keeps the blocks of joined tensors, and joins them again in the backward pass.
 
     Neighboring queries attend to the same blocks, so that copies of all they attend to would be many times as large.
 
     >>> blocks = [torch.ones(1, 1, 2, 3, requires_grad=True) for _ in range(2)]
     >>> x = joined(blocks)
-    >>> with JoinedAgain((x, blocks)):
+    >>> with RecomputeConcat((x, blocks)):
     ...     y = x.square().sum()
     >>> del x  # its memory is free from here on
     >>> y.backward()

@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from regard.layers.block_masks import BlockMasks, indexed
-from regard.layers.joined_blocks import JoinedAgain, joined
+from regard.layers.joined_blocks import RecomputeConcat, joined
 from regard.layers.kv_cache import KeyValue, PastCache
 from regard.layers.patterns.pattern import Pattern
 from regard.layers.positions.relative import RelativePositions
 from regard.ops import Mask, attention
 from regard.ops.attention import attention_scores, centered_bias, masked_softmax, repeat_heads
 from regard.ops.dropout import dropout as apply_dropout
-from regard.ops.masks import Given
+from regard.ops.masks import DenseMask
 
 _BLOCK = 256  # queries computed together where there is no pattern
 _DENSE = 512 * 512  # as many scores of a head are computed at once
@@ -109,7 +109,7 @@ class SoftmaxAttention:
     ) -> tuple[Mask | None, Tensor | None]:
         """Return the mask with the pattern's, and the bias with that of the positions."""
         if self.pattern is not None:
-            pattern = Given(self.pattern.allowed(at.query_index, at.key_index))
+            pattern = DenseMask(self.pattern.allowed(at.query_index, at.key_index))
             mask = pattern if mask is None else mask & pattern
         if self.positions is not None and self.positions.adds_bias:
             relative = self.positions.bias(query_BHTK, at.query_positions, at.key_positions)
@@ -167,5 +167,5 @@ class SoftmaxAttention:
         key_value = KeyValue(joined(keys), joined(values))
         if not self._is_fused:
             return self.dense(query_BHCK, key_value, mask, bias, at)
-        with JoinedAgain((key_value.key_BGSK, keys), (key_value.value_BGSV, values)):
+        with RecomputeConcat((key_value.key_BGSK, keys), (key_value.value_BGSV, values)):
             return self.dense(query_BHCK, key_value, mask, bias, at)

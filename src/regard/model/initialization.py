@@ -27,7 +27,7 @@ def initialize(model: nn.Module) -> None:
                 _draw(branch, residual_gain=len(branches) ** -0.5)
 
 
-class Undrawn(TorchFunctionMode):
+class NoInitialization(TorchFunctionMode):
     """A context in which nothing is initialized: for parameters that are all read from a file next."""
 
     def __torch_function__(

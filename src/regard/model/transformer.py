@@ -25,7 +25,7 @@ from regard.model.directory import (
     read_model_directory,
     write_model_directory,
 )
-from regard.model.initialization import Undrawn, initialize
+from regard.model.initialization import NoInitialization, initialize
 from regard.model.undescribed import undescribed_modules
 from regard.ops import Mask, padding_mask
 from regard.ops.masks import as_mask
@@ -239,11 +239,11 @@ class Transformer(nn.Module):
         check_build(path, modules, build)
         make = cls if build is None else build
         saved = common_type(tensors, source=path)
-        with Undrawn(), torch.device("meta"):  # sizes are compared before memory is allocated
+        with NoInitialization(), torch.device("meta"):  # sizes are compared before memory is allocated
             sized = make(config)
         check_model(sized)
         load_tensors(sized, tensors, source=path)
-        with Undrawn():
+        with NoInitialization():
             model = make(config).to(saved if at_least is None else torch.promote_types(saved, at_least))
         load_tensors(model, tensors, source=path)
         return model.eval()
@@ -302,5 +302,5 @@ def _key_mask(mask: Mask | Tensor, source: Tensor) -> Tensor:
 
 def plain_model(config: TransformerConfig) -> Transformer:
     """Return the model that a configuration describes, on the meta device: its modules, without its numbers."""
-    with Undrawn(), torch.device("meta"):
+    with NoInitialization(), torch.device("meta"):
         return Transformer(config)

@@ -74,9 +74,7 @@ def r_drop_loss(first: Tensor, second: Tensor, targets: Tensor, *, smoothing: fl
     True
     """
     if first.shape != second.shape:
-        raise InputError(
-            f"passes of shapes {tuple(first.shape)} and {tuple(second.shape)} differ; they must have the same shape"
-        )
+        raise InputError(f"passes of shapes {tuple(first.shape)} and {tuple(second.shape)} must be of one shape")
     if not alpha >= 0.0:
         raise InputError(f"alpha is {alpha}; it must be at least 0")
     cross_entropy = partial(label_smoothed_cross_entropy, targets=targets, smoothing=smoothing, reduction="sum")

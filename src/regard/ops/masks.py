@@ -61,10 +61,10 @@ class Mask(ABC):
             _check_place(counts, name, device)
 
     def __and__(self, other: Mask | Tensor) -> Mask:
-        return Both(self, as_mask(other))
+        return And(self, as_mask(other))
 
     def __or__(self, other: Mask | Tensor) -> Mask:
-        return _Either(self, as_mask(other))
+        return _Or(self, as_mask(other))
 
     __rand__ = __and__
     __ror__ = __or__
@@ -96,7 +96,7 @@ class KeyLengths(Mask):
 
 
 @dataclass(frozen=True)
-class Given(Mask):
+class DenseMask(Mask):
     """A mask that is already a tensor."""
 
     allowed: Tensor
@@ -107,14 +107,14 @@ class Given(Mask):
 
 
 @dataclass(frozen=True)
-class Pair(Mask):
+class MaskPair(Mask):
     """Two masks composed."""
 
     first: Mask
     second: Mask
 
 
-class Both(Pair):
+class And(MaskPair):
     """What both masks allow."""
 
     def dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
@@ -122,7 +122,7 @@ class Both(Pair):
         return self.first.dense(T, S, device) & self.second.dense(T, S, device)
 
 
-class _Either(Pair):
+class _Or(MaskPair):
     def dense(self, T: int, S: int, device: torch.device | None = None) -> Tensor:
         return self.first.dense(T, S, device) | self.second.dense(T, S, device)
 
@@ -137,15 +137,15 @@ def as_mask(mask: Mask | Tensor) -> Mask:
         additive = "pass an additive mask (0 or -inf) as bias="
         advice = additive if mask.is_floating_point() else "pass mask.bool() if non-zero means that a query may attend"
         raise InputError(f"a mask must be boolean (True = may attend), got {mask.dtype}; {advice}")
-    return Given(mask)
+    return DenseMask(mask)
 
 
 def fitted_mask(mask: Mask, BHTS: tuple[int, ...], rank: int, device: torch.device) -> Mask:
     """Check that every part of a mask fits the scores and is on their device; nothing is made dense."""
-    if isinstance(mask, Pair):
+    if isinstance(mask, MaskPair):
         return type(mask)(*(fitted_mask(part, BHTS, rank, device) for part in (mask.first, mask.second)))
-    if isinstance(mask, Given):
-        return Given(broadcast_to_scores(mask.allowed, "mask", BHTS, rank, device))
+    if isinstance(mask, DenseMask):
+        return DenseMask(broadcast_to_scores(mask.allowed, "mask", BHTS, rank, device))
     mask.check(BHTS, device)
     return mask
 
@@ -170,7 +170,7 @@ def _check_place(x: Tensor, name: str, device: torch.device) -> None:
 
 def kernel_mask(mask: Mask | None, T: int, S: int, device: torch.device) -> tuple[bool, Tensor | None]:
     """Split a mask into what a fused kernel takes: whether it is causal, and a tensor for the rest."""
-    if isinstance(mask, Both):
+    if isinstance(mask, And):
         first_causal, first = kernel_mask(mask.first, T, S, device)
         second_causal, second = kernel_mask(mask.second, T, S, device)
         rest = first if second is None else second if first is None else first & second

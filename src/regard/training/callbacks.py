@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from regard.files import check_is_file, replaced_file, writing
 from regard.training.validation import ValidationResult
@@ -31,55 +31,42 @@ class StepReport:
     """How many of these steps were left out because they were not finite."""
 
 
-class Callback(Protocol):
-    """What follows a run: `regard.train` calls it. A subclass of `NoCallback` needs to define only what it uses."""
+class Callback:
+    """What follows a run: `regard.train` calls it. Each method does nothing unless a subclass overrides it."""
 
-    def tell(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """Receive a sentence about what happens: the data, the model, a checkpoint that the run resumes from."""
 
-    def stepped(self, report: StepReport, total: int) -> None:
+    def on_step(self, report: StepReport, total: int) -> None:
         """Receive a report of the last `training.report_every` steps, and how many steps the run has in all."""
 
-    def validated(self, step: int, result: ValidationResult, best: bool) -> None:
+    def on_validation(self, step: int, result: ValidationResult, best: bool) -> None:
         """Receive the result of a validation, and whether it is the best so far."""
 
 
-class NoCallback:
-    """A callback that does nothing."""
-
-    def tell(self, text: str) -> None:
-        """Do nothing."""
-
-    def stepped(self, report: StepReport, total: int) -> None:
-        """Do nothing."""
-
-    def validated(self, step: int, result: ValidationResult, best: bool) -> None:
-        """Do nothing."""
-
-
-class CallbackList:
-    """Forwards every event to several callbacks."""
+class CallbackList(Callback):
+    """Forwards every event to several callbacks, or to none."""
 
     def __init__(self, *callbacks: Callback) -> None:
         self._callbacks = callbacks
 
-    def tell(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """Pass a sentence on."""
         for callback in self._callbacks:
-            callback.tell(text)
+            callback.on_message(text)
 
-    def stepped(self, report: StepReport, total: int) -> None:
+    def on_step(self, report: StepReport, total: int) -> None:
         """Pass steps on."""
         for callback in self._callbacks:
-            callback.stepped(report, total)
+            callback.on_step(report, total)
 
-    def validated(self, step: int, result: ValidationResult, best: bool) -> None:
+    def on_validation(self, step: int, result: ValidationResult, best: bool) -> None:
         """Pass a validation on."""
         for callback in self._callbacks:
-            callback.validated(step, result, best)
+            callback.on_validation(step, result, best)
 
 
-class Metrics:
+class MetricsFile:
     """`metrics.jsonl`: a line for each report, in the order of the steps."""
 
     def __init__(self, out: Path) -> None:
@@ -93,11 +80,11 @@ class Metrics:
             with replaced_file(self._path) as fresh:
                 fresh.write_text("".join(kept), encoding="utf-8")
 
-    def stepped(self, report: StepReport) -> None:
+    def on_step(self, report: StepReport) -> None:
         """Write a report of steps."""
         self._write({"kind": "steps", **asdict(report)})
 
-    def validated(self, step: int, result: ValidationResult) -> None:
+    def on_validation(self, step: int, result: ValidationResult) -> None:
         """Write a validation."""
         self._write({"kind": "validation", "step": step, **_numbers(result)})
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from regard import __version__
 from regard.acceleration.kernel_attention import kernel_attention
 from regard.acceleration.linear import int8_linear, sgemm_linear
-from regard.acceleration.packed_linear import bytes_are_fast, packed_weight
+from regard.acceleration.packed_linear import int8_is_fast, packed_weight
 from regard.acceleration.sgemm import by_kernel
 from regard.kernels.bindings import KernelStatus, kernel_status, kernels
 from regard.memory import allocator
@@ -159,7 +159,7 @@ def _precision(seconds: float) -> Finding:
 
 
 def _translating(seconds: float) -> Finding:
-    if not bytes_are_fast():
+    if not int8_is_fast():
         return Finding("translating", "in float32: this processor does not multiply int8 faster.")
     weight, rows = torch.randn(1024, 256), torch.randn(5, 256)
     packed = packed_weight(weight, None, "int8")

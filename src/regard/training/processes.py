@@ -38,16 +38,16 @@ class Processes:
             dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.count, timeout=_PATIENCE)
 
     @property
-    def first(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this is the one that writes files and talks to people."""
         return self.rank == 0
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Wait until all processes reach this point."""
         if self.count > 1:
             dist.barrier()
 
-    def summed(self, *numbers: float) -> list[float]:
+    def all_reduce_scalars(self, *numbers: float) -> list[float]:
         """Add each number up over all processes."""
         if self.count == 1:
             return list(numbers)
@@ -55,12 +55,12 @@ class Processes:
         dist.all_reduce(tensor)
         return tensor.tolist()
 
-    def add_up(self, tensor: Tensor) -> None:
+    def all_reduce(self, tensor: Tensor) -> None:
         """Add a tensor up over all processes, in place and on its device."""
         if self.count > 1:
             dist.all_reduce(tensor)
 
-    def from_first(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Return everyone what the first process has: a string, a number, a truth."""
         if self.count == 1:
             return value
@@ -68,7 +68,7 @@ class Processes:
         dist.broadcast_object_list(box)
         return box[0]
 
-    def gathered(self, value: Any) -> list[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         """Return everyone what each process has, in the order of the processes."""
         if self.count == 1:
             return [value]
@@ -80,7 +80,7 @@ class Processes:
         """Whether an error is that of a connection to another process, rather than of a computation."""
         return isinstance(error, dist.DistError) or any(name in str(error).lower() for name in ("gloo", "nccl"))
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Destroy the process group after a barrier, so that no process reports another as lost."""
         if self.count > 1 and dist.is_initialized():
             # Gloo's threads free the tensors of a collective after it has returned; one that does so while the

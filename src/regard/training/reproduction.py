@@ -87,7 +87,7 @@ def _scored(directory: Path, tests: dict[str, Corpus], beam: int, callback: Call
     scored = {}
     for part, corpus in tests.items():
         scored[part] = score_run(directory, directory, corpora=(corpus,), metrics=("bleu", "chrf"), beam=beam)
-        callback.tell(f"{part}: {', '.join(score.text for score in scored[part].values())}")
+        callback.on_message(f"{part}: {', '.join(score.text for score in scored[part].values())}")
     return scored
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from regard.data.corpora import with_current_names
 from regard.errors import ConfigError, ModelError, WriteError
 from regard.files import directory_made, read_json, replaced_file, writing
 from regard.model.directory import CHECKPOINTS, CONFIG_FILE, SNAPSHOTS
@@ -172,7 +173,7 @@ def _fixed(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _placeless(corpus: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in corpus.items() if key not in ("path", "source", "target")}
+    return {key: value for key, value in with_current_names(corpus).items() if key not in ("path", "source", "target")}
 
 
 def _difference(before: Any, now: Any, path: str = "") -> str | None:

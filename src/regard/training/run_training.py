@@ -15,7 +15,7 @@ from regard.memory import allocator
 from regard.model import Transformer
 from regard.ops import applied_rate
 from regard.tasks.task import Task
-from regard.training.callbacks import Callback, NoCallback
+from regard.training.callbacks import Callback, CallbackList
 from regard.training.environment import cpu_name
 from regard.training.losses import Loss
 from regard.training.model_card import write_card
@@ -61,12 +61,12 @@ def train(
     """
     prepare_process()
     run = _loaded(run, task)
-    callback = NoCallback() if callback is None else callback
+    callback = CallbackList() if callback is None else callback
     directory = Path(out)
     if run.training.threads is not None:
         torch.set_num_threads(run.training.threads)
     processes = Processes(resolve_device(run.training.device))
-    callback = callback if processes.first else NoCallback()
+    callback = callback if processes.is_main else CallbackList()
     try:
         with stop_on_signals() as stop, _run_directory(directory, run, processes, callback):
             trainer = _prepared_trainer(run, directory, processes, callback, loss, build)
@@ -76,16 +76,16 @@ def train(
             model = trainer.finish()
             if model is not None:
                 write_card(directory, run, model)
-                callback.tell(f"{directory}: trained, {trainer.step:,} steps")
-            processes.wait()
+                callback.on_message(f"{directory}: trained, {trainer.step:,} steps")
+            processes.barrier()
     except RuntimeError as error:
         if processes.count == 1 or not processes.lost(error):
             raise
         raise LostProcessError(
-            "another process of this run was lost; the same command goes on from the last checkpoint"
+            "another process of this run was lost; run the same command to resume from the last checkpoint"
         ) from None
     finally:
-        processes.leave()
+        processes.close()
     return directory
 
 
@@ -102,8 +102,8 @@ def _loaded(run: Run | str | os.PathLike[str], task: Task | None) -> Run:
 @contextmanager
 def _run_directory(out: Path, run: Run, processes: Processes, callback: Callback) -> Iterator[None]:
     """Have the directory of the run, which the first process has for all."""
-    if processes.first:
-        with locked(out, callback.tell), owned(out, run):
+    if processes.is_main:
+        with locked(out, callback.on_message), owned(out, run):
             yield
     else:
         yield
@@ -112,16 +112,16 @@ def _run_directory(out: Path, run: Run, processes: Processes, callback: Callback
 def _prepared_trainer(
     run: Run, out: Path, processes: Processes, callback: Callback, loss: Loss | None, build: Build
 ) -> Trainer:
-    callback.tell(_used(run, processes))
+    callback.on_message(_used(run, processes))
     for line in _rounded_rates(run):
-        callback.tell(line)
-    if processes.first:
-        prepared = prepare(run, out, callback.tell)
-    processes.wait()
-    if not processes.first:  # by now the tokenizers and the encoded corpora are there to be read
-        prepared = prepare(run, out, callback.tell)
+        callback.on_message(line)
+    if processes.is_main:
+        prepared = prepare(run, out, callback.on_message)
+    processes.barrier()
+    if not processes.is_main:  # by now the tokenizers and the encoded corpora are there to be read
+        prepared = prepare(run, out, callback.on_message)
     trainer = Trainer(run, out, prepared, processes, callback, loss=loss, build=build)
-    callback.tell(f"model: {trainer.parameters:,} parameters; writing to {out}")
+    callback.on_message(f"model: {trainer.parameters:,} parameters; writing to {out}")
     trainer.resume()
     return trainer
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import InputError
-from regard.training.callbacks import StepReport
+from regard.training.callbacks import Callback, StepReport
 from regard.training.validation import ValidationResult
 
 
-class TensorBoard:
+class TensorBoard(Callback):
     """A callback that writes event files into a directory."""
 
     def __init__(self, directory: Path) -> None:
@@ -26,15 +26,12 @@ class TensorBoard:
 
         return SummaryWriter(str(self._directory))
 
-    def tell(self, text: str) -> None:
-        """Leave sentences to others."""
-
-    def stepped(self, report: StepReport, total: int) -> None:
+    def on_step(self, report: StepReport, total: int) -> None:
         """Write the numbers of some steps."""
         for name in ("loss", "learning_rate", "gradient_norm", "tokens_per_second"):
             self._writer.add_scalar(f"training/{name}", getattr(report, name), report.step)
 
-    def validated(self, step: int, result: ValidationResult, best: bool) -> None:
+    def on_validation(self, step: int, result: ValidationResult, best: bool) -> None:
         """Write what validation found."""
         self._writer.add_scalar("validation/loss", result.loss, step)
         if result.score is not None:

@@ -45,7 +45,7 @@ class StepResult:
     """Whether both are finite; if not, the step is left out."""
 
     @property
-    def is_at_hand(self) -> bool:
+    def is_on_cpu(self) -> bool:
         """Whether it is in the host's own memory, and nobody waits."""
         return self.good.is_cpu
 
@@ -122,7 +122,7 @@ class TrainStep:
                 # Processes average their gradients; the sum is wanted.
                 self._scaler.scale(loss * (self._processes.count / tokens)).backward()
             total += loss.detach()
-        self._processes.add_up(total)
+        self._processes.all_reduce(total)
         self._scaler.unscale_(self._optimizer)
         norm = self._clipped_norm()
         return StepResult(total, tokens, norm, total.isfinite() & norm.isfinite())

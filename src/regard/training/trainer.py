@@ -20,7 +20,7 @@ from regard.model.directory import (
     write_model_directory,
 )
 from regard.training.averaging import average, chosen_snapshots
-from regard.training.callbacks import Callback, Metrics
+from regard.training.callbacks import Callback, MetricsFile
 from regard.training.checkpoints import (
     Checkpoint,
     Tensors,
@@ -66,7 +66,7 @@ class Trainer:
         build: Build = Transformer,
     ) -> None:
         self._run, self._out, self._prepared, self._processes = run, out, prepared, processes
-        self._callback, self._metrics = callback, Metrics(out)
+        self._callback, self._metrics = callback, MetricsFile(out)
         self._progress = Progress()
         training = run.training
         loss_at = losses_of(training) if loss is None else lambda step: loss
@@ -74,7 +74,7 @@ class Trainer:
         self._train_step = TrainStep(run, prepared.model, processes, loss_at, build)
         self._modules = self._train_step.undescribed_modules
         if self._modules:
-            callback.tell(f"not in the configuration, and run as they are written: {', '.join(self._modules)}")
+            callback.on_message(f"not in the configuration, and run as they are written: {', '.join(self._modules)}")
         cuts = Cuts.of(prepared.source, prepared.target, training.subword_dropout, seed=training.seed)
         self._loader = StepLoader(
             prepared.train,
@@ -95,13 +95,13 @@ class Trainer:
         )
         self._validator: Validator | None = None
         self._result: ValidationResult | None = None
-        if prepared.valid is not None and processes.first:
+        if prepared.valid is not None and processes.is_main:
             sides = Sides(prepared.source, prepared.target)
             self._validator = Validator(prepared.run, run.data.valid, prepared.valid, sides)
             # A plain copy: what validates is the model as it is read, not as kernels compute it.
             self._validated_model = build(prepared.model).to(processes.device)
             if run.validation.metric != "loss" and run.shape != "encoder-only":
-                callback.tell(f"validation decodes with the {choose_backend(self._validated_model).name}")
+                callback.on_message(f"validation decodes with the {choose_backend(self._validated_model).name}")
         self._recent = Recent()
         self._unread: list[tuple[StepResult, float, int]] = []
         """What came of the last steps, and their learning rates and tokens."""
@@ -118,7 +118,7 @@ class Trainer:
 
     def resume(self) -> None:
         """Go on from the newest whole checkpoint, if there is one."""
-        found = newest_whole(self._out / CHECKPOINTS, self._callback.tell)
+        found = newest_whole(self._out / CHECKPOINTS, self._callback.on_message)
         if found is not None:
             self._go_on_from(found)
         elif (beginning := self._run.training.start_from) is not None:
@@ -126,11 +126,11 @@ class Trainer:
             check_build(beginning, modules, None if self._build is Transformer else self._build)
             load_tensors(self._build(self._prepared.model), weights, source=beginning)  # all of them, and no others
             self._train_step.load({"weights": weights, "running": weights, "moments": {}}, beginning)
-            self._callback.tell(f"starting from the weights of {beginning}")
-        steps = self._processes.gathered(self.step)
+            self._callback.on_message(f"starting from the weights of {beginning}")
+        steps = self._processes.all_gather(self.step)
         if len(set(steps)) > 1:
             raise ConfigError(f"processes would go on from steps {steps}; {self._out} must be one directory for all")
-        if self._processes.first:  # what a run that was killed made after its last state will be made again
+        if self._processes.is_main:  # what a run that was killed made after its last state will be made again
             for kind in (CHECKPOINTS, SNAPSHOTS):
                 remove_after(self._out / kind, self.step)
                 remove_unfinished(self._out / kind)
@@ -147,9 +147,11 @@ class Trainer:
             raise ConfigError(f"{self._out} was trained with other modules: {trained}; now they are {now} (build=)")
         self._train_step.load(found.tensors, found.path)
         self._progress = Progress.of(found.state["progress"])
-        self._callback.tell(f"resumed at step {self.step:,} of {self.total:,}")
+        self._callback.on_message(f"resumed at step {self.step:,} of {self.total:,}")
         if changed := differences(found.state["environment"], self._environment):
-            self._callback.tell(f"results may differ in the last bits from a run without a pause: {'; '.join(changed)}")
+            self._callback.on_message(
+                f"results may differ in the last bits from a run without a pause: {'; '.join(changed)}"
+            )
 
     def train(self, stop: Stop) -> bool:
         """Train until the run's end, and say whether it was reached: a signal ends it sooner."""
@@ -177,10 +179,12 @@ class Trainer:
         It is the average that the run asks for, unless the last weights validate better.
         """
         if bad := self._progress.bad_steps:
-            self._callback.tell(f"left out at the end, for their losses or gradients were not finite: {bad} steps")
+            self._callback.on_message(
+                f"left out at the end, for their losses or gradients were not finite: {bad} steps"
+            )
         last = FinalModel(f"the last ones, of step {self.step:,}", self._train_step.whole_weights())
         running = self._train_step.whole_weights(running=True) if self._run.averaging.kind == "running" else None
-        if not self._processes.first:
+        if not self._processes.is_main:
             return None
         model, comparison = self._average(running) or last, ""
         if self._validator is not None:
@@ -188,7 +192,7 @@ class Trainer:
             pair = (model, last) if running is not None else (last, model)
             model, comparison = better_of(*pair, self._validated)
         self._write(model)
-        self._callback.tell(f"the model's weights are {model.text}{comparison}")
+        self._callback.on_message(f"the model's weights are {model.text}{comparison}")
         if model.result is not None:
             self._metrics.ended(self.step, model.origin, model.result)
         return model
@@ -232,7 +236,7 @@ class Trainer:
         progress.step, progress.position = number, after
         progress.seconds += time.perf_counter() - began
         self._unread.append((result, rate, sum(batch.tokens for batch in batches)))
-        if result.is_at_hand:
+        if result.is_on_cpu:
             self._read()
         self._stop_if_diverged()
 
@@ -271,29 +275,29 @@ class Trainer:
         position = self._progress.position
         within = position.step / self._loader.steps_in(position.epoch) if position.step else 0.0
         report = self._recent.report(self.step, position.epoch + within, self._progress.seconds)
-        if self._processes.first:
-            self._metrics.stepped(report)
-            self._callback.stepped(report, self.total)
+        if self._processes.is_main:
+            self._metrics.on_step(report)
+            self._callback.on_step(report, self.total)
 
     def _validate(self) -> None:
         began = time.perf_counter()
         running = self._run.averaging.kind == "running"
         weights = self._train_step.whole_weights(running=running)
         value = None
-        if self._processes.first:
+        if self._processes.is_main:
             if self._validator is not None:
                 result = self._validated(weights)
                 value = result.value()
                 best = self._progress.best
-                self._metrics.validated(self.step, result)
-                self._callback.validated(self.step, result, best is None or value > self._progress.scores[best])
+                self._metrics.on_validation(self.step, result)
+                self._callback.on_validation(self.step, result, best is None or value > self._progress.scores[best])
             path = self._out / SNAPSHOTS / step_name(self.step)
             shutil.rmtree(path, ignore_errors=True)
             write_model_directory(path, SavedModel(self._prepared.model, weights, self._modules))
-        value = self._processes.from_first(value)
+        value = self._processes.broadcast(value)
         if value is not None:
             self._progress.scores[self.step] = value
-        if self._processes.first:
+        if self._processes.is_main:
             self._prune_snapshots()
         self._progress.seconds += time.perf_counter() - began
 
@@ -314,7 +318,7 @@ class Trainer:
 
     def _stopping(self, stop: Stop) -> bool:
         # Asked together, so that all processes stop at the same step.
-        (asked,) = self._processes.summed(float(stop.signal is not None))
+        (asked,) = self._processes.all_reduce_scalars(float(stop.signal is not None))
         return asked > 0
 
     def _last_saved(self) -> int:
@@ -322,7 +326,7 @@ class Trainer:
         return step_of(directories[-1]) if directories else -1
 
     def _save(self) -> None:
-        if self._processes.from_first(self._last_saved()) == self.step:
+        if self._processes.broadcast(self._last_saved()) == self.step:
             return
         self._read()
         parent = self._out / CHECKPOINTS
@@ -334,23 +338,23 @@ class Trainer:
         }
         if self._train_step.sharded:
             self._save_parts(parent, state)
-        elif self._processes.first:
+        elif self._processes.is_main:
             write_checkpoint(parent, self.step, state, self._train_step.tensors())
-        self._processes.wait()
-        if self._processes.first:
+        self._processes.barrier()
+        if self._processes.is_main:
             prune(parent, self._run.checkpoints.keep)
 
     def _save_parts(self, parent: Path, state: dict[str, Any]) -> None:
         """Have each process write its part into one directory, which appears when all are done."""
         processes = self._processes
         parts = self._train_step.tensors()
-        if processes.first:
+        if processes.is_main:
             with new_directory(parent / step_name(self.step)) as fresh:
-                processes.from_first(str(fresh))
+                processes.broadcast(str(fresh))
                 files = write_parts(fresh, parts, rank=0, processes=processes.count)
-                for others in processes.gathered(files):
+                for others in processes.all_gather(files):
                     files |= others
                 finish(fresh, state, files)
         else:
-            fresh = Path(processes.from_first(None))
-            processes.gathered(write_parts(fresh, parts, rank=processes.rank, processes=processes.count))
+            fresh = Path(processes.broadcast(None))
+            processes.all_gather(write_parts(fresh, parts, rank=processes.rank, processes=processes.count))

@@ -192,7 +192,7 @@ def test_bad_input_and_second_derivatives_are_refused() -> None:
         sampled_cross_entropy(states, weight, labels, bias_W=torch.zeros(1))
     with pytest.raises(InputError, match="labels are on meta, and the rows that they are for on cpu"):
         sampled_cross_entropy(states, weight, labels.to("meta"))
-    with pytest.raises(InputError, match=r"passes of shapes \(3, 8\) and \(2, 8\) have other rows"):
+    with pytest.raises(InputError, match=r"passes of shapes \(3, 8\) and \(2, 8\) must be of one shape"):
         sampled_r_drop(states, states[:2], weight, labels)
     with pytest.raises(InputError, match="alpha is -1.0; it must be at least 0"):
         sampled_r_drop(states, states, weight, labels, alpha=-1.0)

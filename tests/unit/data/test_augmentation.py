@@ -65,5 +65,5 @@ def test_a_corpus_is_augmented_as_it_is_read_for_training(tmp_path: Path) -> Non
     corpus = TabSeparated(path=table, augment=INTO_GERMAN)
     assert list(corpus.read()) == PAIRS
     assert len(list(corpus.pairs())) > len(PAIRS)
-    assert "augmentation" in corpus.made_by()
-    assert TabSeparated(path=table).made_by() == ""
+    assert "augmentation" in corpus.cache_key()
+    assert TabSeparated(path=table).cache_key() == ""

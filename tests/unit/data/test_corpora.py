@@ -27,7 +27,7 @@ def test_a_run_file_names_the_kind() -> None:
     reader: TypeAdapter[AnyCorpus] = TypeAdapter(AnyCorpus)
     corpus = reader.validate_python({"kind": "tsv", "path": "x.tsv", "weight": 2})
     assert isinstance(corpus, TabSeparated)
-    with pytest.raises(ConfigError, match="pth is not a key it knows; did you mean path?"):
+    with pytest.raises(ConfigError, match="pth is not a known key; did you mean path?"):
         reader.validate_python({"kind": "tsv", "pth": "x.tsv"})
 
 
@@ -158,8 +158,8 @@ HERE = Path("x")
         (TabSeparated(path=HERE, columns={"text": 1}), ("text", "label"), "columns has no 'label' of x"),
         (TabSeparated(path=HERE, columns={"txt": 1}), ("text",), "columns of x has 'txt', which is no field of the"),
         (JsonLines(path=HERE, fields={"txt": "a"}), ("text",), "fields of x has 'txt', which is no field of the task"),
-        (TabSeparated(path=HERE, rough=0.5), QUESTIONS, "rough is for tasks with a source and a target text"),
-        (TabSeparated(path=HERE, rough=0.5), ("text", "label"), "rough is for tasks with a source and a target text"),
+        (TabSeparated(path=HERE, noise=0.5), QUESTIONS, "noise is for tasks with a source and a target text"),
+        (TabSeparated(path=HERE, noise=0.5), ("text", "label"), "noise is for tasks with a source and a target text"),
     ],
 )
 def test_fields_that_do_not_fit_are_refused_before_reading(corpus: Corpus, fields: tuple[str, ...], says: str) -> None:
@@ -176,7 +176,7 @@ def test_old_and_new_keys_are_not_mixed() -> None:
 
 def test_examples_and_pairs_have_the_same_noise(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("".join(f"It is {n}.\tEs ist {n}.\n" for n in range(50)))
-    corpus = TabSeparated(path=tmp_path / "t", rough=0.5)
+    corpus = TabSeparated(path=tmp_path / "t", noise=0.5)
     examples = list(corpus.examples(("document", "summary")))
     assert [tuple(example.values()) for example in examples] == list(corpus.pairs())
     assert len(examples) > len(list(corpus.read_examples(("document", "summary")))) == 50

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.catalog import CATALOGUE, PublishedCorpus, PublishedFile, published
+from regard.data.catalog import CATALOG, PublishedCorpus, PublishedFile, published
 from regard.data.downloads import get_corpus
 from regard.errors import DataError, InputError
 from tests.unit.data.shared import shared
@@ -78,7 +78,7 @@ def quiet(_: str) -> None: ...
 def test_a_broken_download_is_gone_on_with(server: Server, tmp_path: Path) -> None:
     server.breaks = 2
     for _ in range(2):
-        with pytest.raises(DataError, match="the same command goes on from what came"):
+        with pytest.raises(DataError, match="run the same command to resume"):
             get_corpus(corpus(server), tmp_path, tell=quiet)
         assert not (tmp_path / "text.txt").exists()
     said: list[str] = []
@@ -162,7 +162,7 @@ def test_an_archive_is_fetched_once_for_all_of_its_members(server: Server, tmp_p
     ]
     many = PublishedCorpus("toy", "A toy.", "None.", tuple(files))
     server.breaks = 1
-    with pytest.raises(DataError, match="the same command goes on from what came"):
+    with pytest.raises(DataError, match="run the same command to resume"):
         get_corpus(many, tmp_path / "out", tell=quiet)
     paths = get_corpus(many, tmp_path / "out", tell=quiet)
     assert [path.read_bytes() for path in paths] == list(contents.values())
@@ -186,7 +186,7 @@ def test_the_shared_corpora_are_the_editions_of_the_catalogue(tmp_path: Path, na
 
 
 def test_the_catalogue() -> None:
-    assert {"multi30k", "tatoeba-de-en"} <= {entry.name for entry in CATALOGUE}
-    assert all(entry.licence for entry in CATALOGUE)
+    assert {"multi30k", "tatoeba-de-en"} <= {entry.name for entry in CATALOG}
+    assert all(entry.licence for entry in CATALOG)
     with pytest.raises(InputError, match="'multi' is not known; there are multi30k"):
         published("multi")

@@ -43,6 +43,6 @@ def test_every_form_comes_and_targets_stay_right() -> None:
 def test_a_corpus_is_roughened_as_it_is_read_for_training(tmp_path: Path) -> None:
     table = tmp_path / "pairs.tsv"
     table.write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS), encoding="utf-8")
-    corpus = TabSeparated(path=table, rough=0.1)
+    corpus = TabSeparated(path=table, noise=0.1)
     assert list(corpus.read()) == PAIRS
     assert len(list(corpus.pairs())) > len(PAIRS)

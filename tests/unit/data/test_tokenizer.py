@@ -115,7 +115,7 @@ LONG = "x" * 3200
         ("bpe", {"truncation": {"max_length": 1}}, "its truncation is"),
         ("bpe", {"padding": {"pad_id": 0}}, "its padding is"),
         ("bpe", {"version": 1.0}, 'its version is 1.0; "1.0" was expected'),
-        ("bpe", {"more": 1}, 'its "more" is not a key it knows'),
+        ("bpe", {"more": 1}, 'its "more" is not a known key'),
         ("bpe", {"model": 3}, "its model is 3"),
         ("bpe", {"model": {"type": "WordPiece"}}, '"WordPiece"; it is one of BPE'),
         ("bpe", {"model": {"type": "BPE"}}, "its model's byte_fallback is missing"),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.decoding import Constraints, Finished, Request, Scheduler, SearchSettings, Settled, search
+from regard.decoding import Constraints, Finished, Request, Scheduler, SearchSettings, StreamedTokens, search
 from regard.errors import ConfigError, InputError, ModelError
 from tests.unit.decoding.toy import END, START, ReadingToy, Toy, log_probability, logits, run, texts
 
@@ -197,7 +197,7 @@ def test_tokens_are_told_as_they_settle(beam: int) -> None:
     wanted = SearchSettings(beam=beam)
     waiting = Scheduler([Request(8)] * 9, wanted)
     for event in search(Toy(range(9), beam), waiting, wanted, end=END, stream=True):
-        if isinstance(event, Settled):
+        if isinstance(event, StreamedTokens):
             told.setdefault(event.number, []).extend(event.tokens)
         elif event.number in told:
             tokens = told.pop(event.number)
@@ -330,7 +330,7 @@ def test_a_prefix_that_is_read_at_once_is_streamed_first() -> None:
     prefix = (2, 3, 4) * 20
     waiting = Scheduler([Request(64, prefix)], SearchSettings(beam=2))
     events = list(search(decoder, waiting, SearchSettings(beam=2), end=END, never=[START], stream=True))
-    settled = [token for event in events if isinstance(event, Settled) for token in event.tokens]
+    settled = [token for event in events if isinstance(event, StreamedTokens) for token in event.tokens]
     (finished,) = (event for event in events if isinstance(event, Finished))
     assert tuple(settled[:60]) == prefix
     assert finished.hypotheses[0].tokens[: len(settled)] == settled

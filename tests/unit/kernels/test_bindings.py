@@ -166,16 +166,18 @@ print(kernel_status().level, *grid, _weight_steps(), type(packed_weight(weight, 
 @needs_kernels
 def test_the_avx2_kernels_run_wherever_there_are_any() -> None:
     """With the steps that fit into their 16-bit sums, in the kernel and in the formula alike."""
-    assert run(PRODUCT, REGARD_KERNELS="avx2") == "avx2 64 64 NativeByteLinear"
+    assert run(PRODUCT, REGARD_KERNELS="avx2") == "avx2 64 64 KernelInt8Linear"
 
 
 @needs_vnni
 def test_the_vnni_kernels_round_to_more_steps() -> None:
-    assert run(PRODUCT, REGARD_KERNELS="vnni") == "vnni 127 127 NativeByteLinear"
+    assert run(PRODUCT, REGARD_KERNELS="vnni") == "vnni 127 127 KernelInt8Linear"
 
 
 def test_kernels_can_be_turned_off() -> None:
-    assert run(f"{PRODUCT}\n{STATUS}", REGARD_KERNELS="off").endswith(" ByteLinear\nNone|REGARD_KERNELS is off|True")
+    assert run(f"{PRODUCT}\n{STATUS}", REGARD_KERNELS="off").endswith(
+        " TorchInt8Linear\nNone|REGARD_KERNELS is off|True"
+    )
 
 
 @needs_kernels
@@ -241,7 +243,7 @@ thread.start()
 thread.join()
 print(found[0], library().regard_last_error().decode(), sep="|")
 """
-    assert run(code) == "regard_select_outputs: no negative number of outputs can be selected|asked to fail"
+    assert run(code) == "regard_select_outputs: the number of outputs must not be negative|asked to fail"
 
 
 @needs_kernels

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.acceleration.packed_linear import ByteLinear, NativeByteLinear, packed_weight
+from regard.acceleration.packed_linear import KernelInt8Linear, TorchInt8Linear, packed_weight
 from regard.errors import InputError
 from regard.kernels.bindings import LIBRARY, kernel_status
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_nothing_comes_of_nothing() -> None:
-    linear = NativeByteLinear(torch.randn(7, 5), None)
+    linear = KernelInt8Linear(torch.randn(7, 5), None)
     assert linear(torch.zeros(0, 5)).shape == (0, 7)
     with pytest.raises(InputError, match=r"rows of 5 numbers are expected; got a tensor of shape \(3, 4\)"):
         linear(torch.zeros(3, 4))
@@ -41,7 +41,7 @@ def test_products_are_those_of_the_rounded_numbers(R: int, D: int, X: int, seed:
     expected_RX = whole_RD @ whole_XD.T * scales_X.double() * scales_R1.double()
     if bias_X is not None:
         expected_RX += bias_X
-    found_RX = NativeByteLinear(weight_XD, bias_X)(x_RD)
+    found_RX = KernelInt8Linear(weight_XD, bias_X)(x_RD)
     # A number that lies between two steps may be rounded to either.
     slack = float(scales_R1.max()) * float(weight_XD.abs().max())
     assert (found_RX - expected_RX).abs().max() <= 1e-4 + slack
@@ -51,7 +51,7 @@ def test_products_are_those_of_the_rounded_numbers(R: int, D: int, X: int, seed:
 @given(**SIZES)
 def test_a_row_is_the_same_whatever_is_beside_it(R: int, D: int, X: int, seed: int) -> None:
     torch.manual_seed(seed)
-    linear = NativeByteLinear(torch.randn(X, D), torch.randn(X))
+    linear = KernelInt8Linear(torch.randn(X, D), torch.randn(X))
     x_RD = torch.randn(R, D)
     together_RX = linear(x_RD)
     for row in range(R):
@@ -60,7 +60,7 @@ def test_a_row_is_the_same_whatever_is_beside_it(R: int, D: int, X: int, seed: i
 
 def test_several_threads_compute_the_same() -> None:
     torch.manual_seed(0)
-    linear, x_RD = NativeByteLinear(torch.randn(1000, 300), torch.randn(1000)), torch.randn(60, 300)
+    linear, x_RD = KernelInt8Linear(torch.randn(1000, 300), torch.randn(1000)), torch.randn(60, 300)
     alone_RX = linear(x_RD)
     torch.set_num_threads(3)
     together_RX = linear(x_RD)
@@ -72,18 +72,18 @@ def test_zeros_strides_and_many_outputs() -> None:
     torch.manual_seed(0)
     weight_XD, bias_X = torch.randn(2100, 16), torch.randn(2100)
     linear = packed_weight(weight_XD, bias_X, "int8")
-    assert isinstance(linear, NativeByteLinear)
+    assert isinstance(linear, KernelInt8Linear)
     assert linear(torch.zeros(3, 16)).equal(bias_X.expand(3, -1))
     x_RD = torch.randn(16, 60).T
     for rows in (x_RD, x_RD[:7]):
         found, exact = linear(rows), F.linear(rows, weight_XD, bias_X)
         assert found.equal(linear(rows.contiguous()))
-        for other in (found, ByteLinear(weight_XD, bias_X)(rows)):
+        for other in (found, TorchInt8Linear(weight_XD, bias_X)(rows)):
             assert (other - exact).abs().mean() < 0.02 * exact.std()
 
 
 def test_what_is_not_a_number_does_not_become_one() -> None:
-    linear = NativeByteLinear(torch.ones(20, 18), torch.zeros(20))
+    linear = KernelInt8Linear(torch.ones(20, 18), torch.zeros(20))
     for wrong in (torch.nan, torch.inf):
         for place in (0, 9, 17):
             x_RD = torch.ones(3, 18)

@@ -1,7 +1,7 @@
 import torch
 
 from regard.layers import KeyValue
-from regard.layers.joined_blocks import JoinedAgain, joined
+from regard.layers.joined_blocks import RecomputeConcat, joined
 from regard.layers.patterns import SlidingWindow
 from regard.layers.softmax_attention import Placement, SoftmaxAttention
 
@@ -9,7 +9,7 @@ from regard.layers.softmax_attention import Placement, SoftmaxAttention
 def test_what_is_joined_is_not_kept_for_the_backward_pass() -> None:
     blocks = [torch.randn(1, 2, 3, 4, requires_grad=True) for _ in range(2)]
     x = joined(blocks)
-    with JoinedAgain((x, blocks)):
+    with RecomputeConcat((x, blocks)):
         y = x.square().sum()
     x.data.zero_()  # a copy that had been kept would be zeros now
     y.backward()
@@ -21,7 +21,7 @@ def test_what_is_joined_is_not_kept_for_the_backward_pass() -> None:
 def test_other_tensors_are_kept_as_they_are() -> None:
     blocks = [torch.randn(1, 2, 3, 4, requires_grad=True) for _ in range(2)]
     x = joined(blocks)
-    with JoinedAgain((x, blocks)):
+    with RecomputeConcat((x, blocks)):
         y = (x.transpose(2, 3).exp() * x[:, :, :2].sum()).sum()
     (found,) = torch.autograd.grad(y, blocks[:1], retain_graph=True)
     z = joined(blocks)

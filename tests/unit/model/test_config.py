@@ -8,7 +8,7 @@ from regard import ConfigError, TransformerConfig
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        (dict(d_modl=8), "d_modl is not a key it knows; did you mean d_model?"),
+        (dict(d_modl=8), "d_modl is not a known key; did you mean d_model?"),
         (dict(vocab_size=0), "vocab_size is 0"),
         (dict(d_model=30), "d_model 30 is not divisible by num_heads 8"),
         (dict(num_heads=8, num_kv_heads=3), "num_heads 8 is not divisible by num_kv_heads 3"),

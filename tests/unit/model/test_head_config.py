@@ -136,7 +136,7 @@ def test_the_table_becomes_the_module() -> None:
         (dict(head="classification"), "head.labels is missing"),
         (dict(head={"kind": "classification", "labels": 1}), "head.labels is 1"),
         (dict(head={"kind": "classification", "labels": 4, "pooling": "max"}), "head.pooling is 'max'"),
-        (dict(head={"kind": "span", "labels": 4}), "head.labels is not a key it knows"),
+        (dict(head={"kind": "span", "labels": 4}), "head.labels is not a known key"),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(changes: dict[str, Any], says: str) -> None:

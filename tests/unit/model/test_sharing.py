@@ -335,7 +335,7 @@ def test_positions_stop_at_different_steps_and_batch_mates_change_nothing() -> N
         ({"kind": "all", "act": {"threshold": 1.0}}, {}, "sharing.act.threshold is 1.0"),
         ({"encoder_decoder": True}, {"decoder_layers": 2}, "encoder_layers is 4 and decoder_layers 2"),
         ({"encoder_decoder": True}, {"encoder_layers": 0}, "encoder_layers is 0 and decoder_layers 4"),
-        ({"layer": 2}, {}, "sharing.layer is not a key it knows; did you mean layers?"),
+        ({"layer": 2}, {}, "sharing.layer is not a known key; did you mean layers?"),
     ],
 )
 def test_what_does_not_fit_is_refused(sharing: Any, changes: dict[str, Any], message: str) -> None:

@@ -239,7 +239,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"attention": {"decoder": {"kind": "nystrom"}}},
         "model.attention.decoder.kind is nystrom, which has no form in a",
     ),
-    ({"attention": {"windows": 3}}, "attention.windows is not a key it knows"),
+    ({"attention": {"windows": 3}}, "attention.windows is not a known key"),
 ]
 
 

@@ -82,7 +82,7 @@ def test_r_drop_is_its_equation(W: int, smoothing: float, alpha: float, seed: in
 
 def test_bad_passes_of_r_drop_are_told() -> None:
     logits, targets = torch.randn(3, 4), torch.tensor([0, 1, 2])
-    with pytest.raises(InputError, match=r"passes of shapes \(3, 4\) and \(2, 4\) have other rows"):
+    with pytest.raises(InputError, match=r"passes of shapes \(3, 4\) and \(2, 4\) must be of one shape"):
         r_drop_loss(logits, logits[:2], targets, alpha=1.0)
     with pytest.raises(InputError, match="alpha is -1.0; it must be at least 0"):
         r_drop_loss(logits, logits, targets, alpha=-1.0)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from regard.training import Run
-from regard.training.callbacks import StepReport
+from regard.training.callbacks import Callback, StepReport
 from regard.training.validation import ValidationResult
 
 SMALL = """
@@ -40,7 +40,7 @@ def small_run(base: Path, *changes: str) -> Run:
     return Run.from_toml(SMALL, changes=changes, base=base)
 
 
-class Notes:
+class Notes(Callback):
     """A callback that remembers."""
 
     def __init__(self) -> None:
@@ -48,11 +48,11 @@ class Notes:
         self.reports: list[StepReport] = []
         self.judgements: list[tuple[int, ValidationResult, bool]] = []
 
-    def tell(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         self.sentences.append(text)
 
-    def stepped(self, report: StepReport, total: int) -> None:
+    def on_step(self, report: StepReport, total: int) -> None:
         self.reports.append(report)
 
-    def validated(self, step: int, result: ValidationResult, best: bool) -> None:
+    def on_validation(self, step: int, result: ValidationResult, best: bool) -> None:
         self.judgements.append((step, result, best))

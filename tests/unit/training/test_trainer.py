@@ -48,7 +48,7 @@ def far_device(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         reads.append(len(trainer._unread))
         read(trainer)
 
-    monkeypatch.setattr(StepResult, "is_at_hand", False)
+    monkeypatch.setattr(StepResult, "is_on_cpu", False)
     monkeypatch.setattr(Trainer, "_read", counted)
     return reads
 

@@ -43,8 +43,8 @@ class StoppingAt(Notes):
         super().__init__()
         self._step = step
 
-    def stepped(self, report: StepReport, total: int) -> None:
-        super().stepped(report, total)
+    def on_step(self, report: StepReport, total: int) -> None:
+        super().on_step(report, total)
         if report.step == self._step:
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -97,7 +97,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path: Pat
 def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path: Path, stop: int, changes: tuple[str, ...]) -> None:
     run = small_run(tmp_path, "training.report_every=1", *changes)
     train(run, tmp_path / "whole")
-    with pytest.raises(StoppedError, match="the same command goes on") as stopped:
+    with pytest.raises(StoppedError, match="run the same command to resume") as stopped:
         train(run, tmp_path / "cut", callback=StoppingAt(stop))
     assert stopped.value.exit_code == 143
     train(run, tmp_path / "cut")

@@ -71,7 +71,7 @@ REGARD_AVX2 void add_norm_backward(const AddNorm& a, const AddNormGradients& g, 
 }
 
 void check(const AddNorm& a) {
-  require(a.B >= 0 && a.T >= 0, "add and norm has no negative sizes");
+  require(a.B >= 0 && a.T >= 0, "sizes must not be negative");
   require(a.D > 0 && a.D % kLanes == 0, "the size of a row must be a multiple of 8");
 }
 

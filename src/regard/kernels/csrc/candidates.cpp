@@ -99,7 +99,7 @@ int regard_log_softmax(float* x, int64_t R, int64_t W, int64_t threads) {
     for (int64_t row = first; row < last; ++row) log_softmax(x + row * W, W);
   };
   return guarded([&] {
-    require(R >= 0 && W >= 0, "logits have no negative sizes");
+    require(R >= 0 && W >= 0, "sizes must not be negative");
     parallel_for(R, std::min(threads, R * W / kMinLogits), do_rows);
   });
 }

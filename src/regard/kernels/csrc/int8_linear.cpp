@@ -192,7 +192,7 @@ int64_t regard_packed_size(int64_t X, int64_t D) { return regard::packed_size(X,
 int regard_pack(const int8_t* weights, int64_t X, int64_t D, int8_t* packed, int32_t* sums) {
   using namespace regard;
   return guarded([=] {
-    require(X >= 0 && D >= 0, "a weight matrix has no negative size");
+    require(X >= 0 && D >= 0, "sizes must not be negative");
     const int64_t inputs = round_up(D, kInputStep);
     std::fill_n(packed, packed_size(X, D), 0);
     for (int64_t x = 0; x < X; ++x) {
@@ -211,7 +211,7 @@ int regard_select_outputs(const regard::LinearPointers* all, const int32_t* outp
                           float* scales, int32_t* sums, float* bias) {
   using namespace regard;
   return guarded([=] {
-    require(count >= 0, "no negative number of outputs can be selected");
+    require(count >= 0, "the number of outputs must not be negative");
     for (int64_t i = 0; i < count; ++i)
       require(0 <= outputs[i] && outputs[i] < all->X, "an output that the matrix does not have was selected");
     const int64_t inputs = round_up(all->D, kInputStep);
@@ -244,7 +244,7 @@ int regard_shortlist_linear(const regard::LinearPointers* selected, const int32_
     }
   };
   return guarded([&] {
-    require(B >= 0 && N >= 0 && W >= 0, "a shortlist has no negative sizes");
+    require(B >= 0 && N >= 0 && W >= 0, "sizes must not be negative");
     parallel_for(B, threads, multiply_some);
   });
 }
@@ -253,7 +253,7 @@ int regard_linear(const regard::LinearPointers* weights, const float* x, int64_t
   using namespace regard;
   thread_local QuantizedRows workspace;
   return guarded([&] {
-    require(R >= 0, "a matrix has no negative number of rows");
+    require(R >= 0, "the number of rows must not be negative");
     multiply(*weights, x, R, threads, workspace, y);
   });
 }

@@ -284,7 +284,7 @@ extern "C" {
 int regard_embed(const float* token_table, const float* position_table, const int64_t* tokens, const int64_t* positions,
                  int64_t R, int64_t D, float scale, float* x) {
   return regard::guarded([=] {
-    regard::require(R >= 0 && D >= 0, "embeddings have no negative sizes");
+    regard::require(R >= 0 && D >= 0, "sizes must not be negative");
     for (int64_t row = 0; row < R; ++row) {
       const float* token = token_table + tokens[row] * D;
       const float* position = position_table ? position_table + positions[row] * D : nullptr;
@@ -306,7 +306,7 @@ int regard_encode(const regard::Stack* stack, float* x, const int64_t* starts, i
     }
   };
   return guarded([&] {
-    require(B >= 0, "no negative number of sentences can be encoded");
+    require(B >= 0, "the number of sentences must not be negative");
     check(*stack);
     for (int64_t b = 0; b < B; ++b) check_length(*stack, starts[b + 1] - starts[b]);
     parallel_for(B, std::min(threads, starts[B] / kMinRows), encode_some);

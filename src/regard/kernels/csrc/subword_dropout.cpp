@@ -117,7 +117,7 @@ int64_t* segment(const SubwordDropout& d, const int64_t* tokens, int64_t count, 
 extern "C" int regard_subword_dropout(const regard::SubwordDropout* dropout, const int64_t* tokens, int64_t count,
                                       uint64_t start, int64_t* out, int64_t* out_count) {
   return regard::guarded([&] {
-    regard::require(count >= 0, "no negative number of tokens can be segmented");
+    regard::require(count >= 0, "the number of tokens must not be negative");
     *out_count = regard::segment(*dropout, tokens, count, start, out) - out;
   });
 }

@@ -11,7 +11,7 @@ from regard.layers.kinds.kind import AttentionKind, Role, in_full_precision
 from regard.layers.kv_cache import KeyValue, PastCache
 from regard.ops import attention
 from regard.ops.attention import attention_scores, masked_softmax, repeat_heads
-from regard.ops.masks import Given
+from regard.ops.masks import DenseMask
 
 
 class NystromAttention(AttentionKind):
@@ -73,7 +73,7 @@ class NystromAttention(AttentionKind):
         means_BCS, used_BC = self._landmarks(query_BHTK, allowed_BS)
         mean_query_BHCK, mean_key_BGCK = (_averaged(means_BCS, x) for x in (query_BHTK, key_value.key_BGSK))
         scores_BHCC = attention_scores(mean_query_BHCK, mean_key_BGCK, self.scale)
-        both = None if used_BC is None else Given(used_BC[:, None, :, None] & used_BC[:, None, None, :])
+        both = None if used_BC is None else DenseMask(used_BC[:, None, :, None] & used_BC[:, None, None, :])
         inverse_BHCC = pseudo_inverse(masked_softmax(scores_BHCC, both), self.iterations)
 
         real = None if allowed_BS is None else allowed_BS[:, None, None, :]

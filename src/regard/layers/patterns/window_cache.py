@@ -5,7 +5,7 @@ from torch import Tensor
 
 from regard.layers.kv_cache import KeyValue, KeyValueCache, Past
 from regard.layers.patterns.pattern import of_keys, of_queries
-from regard.ops.masks import Causal, Given
+from regard.ops.masks import Causal, DenseMask
 
 
 class WindowCache(KeyValueCache):
@@ -50,7 +50,7 @@ class WindowCache(KeyValueCache):
         if even:
             query_index, key_index = query_index[0], key_index[0]
         visible = of_keys(key_index >= 0) & (of_keys(key_index) <= of_queries(query_index))
-        return Past(shown, Given(visible), key_index)
+        return Past(shown, DenseMask(visible), key_index)
 
     def _room(self, S: int, space: int) -> int:
         return min(super()._room(S, space), self.sinks + self.ring)

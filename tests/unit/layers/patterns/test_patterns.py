@@ -13,7 +13,7 @@ from regard.layers.positions import ALiBi, RelativePositions
 from regard.layers.positions.alibi import alibi_slopes
 from regard.layers.softmax_attention import Placement, SoftmaxAttention
 from regard.ops import Causal, Mask
-from regard.ops.masks import Given
+from regard.ops.masks import DenseMask
 
 
 @st.composite
@@ -84,7 +84,7 @@ def test_blocks_compute_what_the_mask_says(
     lengths = torch.tensor([T, seed % (T + 1)]) if padded else torch.full((B,), T)
     real = torch.arange(T) < lengths[:, None]
     allowed = pattern.dense(T)[None] & real[:, None, :]
-    mask: Mask | None = Given(real[:, None, None, :]) if padded else None
+    mask: Mask | None = DenseMask(real[:, None, None, :]) if padded else None
     if causal:
         allowed = allowed & torch.ones(T, T, dtype=torch.bool).tril()
         mask = Causal() if mask is None else mask & Causal()

@@ -17,7 +17,7 @@ from regard.layers.positions import ALiBi, RelativePositions, ShawPositions, T5B
 from regard.layers.positions.alibi import alibi_slopes
 from regard.layers.positions.t5_bias import t5_buckets
 from regard.layers.softmax_attention import Placement, SoftmaxAttention
-from regard.ops.masks import Causal, Given, Mask
+from regard.ops.masks import Causal, DenseMask, Mask
 
 K, V = 4, 3
 
@@ -131,7 +131,7 @@ def test_outputs_and_gradients_are_those_of_the_formula(
     key = torch.randn(B, G, T, K, dtype=torch.float64, requires_grad=True)
     value = torch.randn(B, G, T, V, dtype=torch.float64, requires_grad=True)
     allowed = torch.rand(B, 1, T, T) < 0.7  # some queries attend to nothing
-    mask: Mask = Given(allowed)
+    mask: Mask = DenseMask(allowed)
     if causal:
         allowed, mask = allowed & Causal().dense(T, T), mask & Causal()
     index = torch.arange(T)

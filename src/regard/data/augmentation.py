@@ -15,7 +15,7 @@ from regard.data.placeholders import LETTERS, has_placeholder, masked_pair
 from regard.data.sentence_patterns import PATTERNS, PEOPLE, PLACES
 from regard.errors import InputError
 
-AUGMENTATION_VERSION = 2
+AUGMENTATION_VERSION = 3
 """Changes whenever the forms do: what was encoded from other ones is encoded anew."""
 
 _SMALL = re.compile(r"(?<![\w.,:/$€-])([2-9]|[1-9]\d)(?![\w:/]|[.,]\d|\.\s)")

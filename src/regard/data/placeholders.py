@@ -36,13 +36,20 @@ _ITEMS = rf"""
       | (?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+                       # e-mail addresses
       | (?<![\w.]){_OCTET}(?:\.{_OCTET}){{3}}(?![\w.]*\d)                # IP addresses
       | (?<![\w@./-])[\w-]+(?:\.[\w-]+)*\.(?:{_TOP})\b(?:/[^\s<>"„“”»«]*)?  # domains
-      | (?<![\w./-])(?!\w\.[ch]\b)[\w-]+(?:\.[\w-]+)*\.(?:{_FILE})\b    # file names, but not "d.h."
-      | (?<![\w./~-])(?:~|\.{{1,2}})?(?:/[\w.+-]+){{2,}}/?                 # paths
+      | (?<![\w./-])(?!\w\.[ch]\b)(?:[\w-]+/)*[\w-]+(?:\.[\w-]+)*\.(?:{_FILE})\b  # file names, but not "d.h."
+      | (?<![\w./~-])(?:(?:~|\.{{1,2}})/[\w.+-]+|(?:/[\w.+-]+){{2}})(?:/[\w.+-]+)*/?  # paths
+      | (?<!\w)[A-Za-z]:\\[^\s<>"|?*„“”»«]+                             # paths of Windows
+      | (?<!\w)[A-Z]{{2}}\d\d(?:\ [A-Z0-9]{{4}}){{2,7}}(?:\ [A-Z0-9]{{1,4}})?(?!\w)  # IBANs
+      | (?<!\w)[A-Z]{{1,5}}\d[A-Z0-9]{{3,}}(?!\w)                         # serial numbers
+      | (?<![\w.,])\d{{1,3}}(?:[ \u00a0\u202f]\d{{3}})+(?![\w.,]*\d)      # thousands with spaces
+      | (?<!\w)v\d+(?:\.\d+)+(?:[-+][\w.]+)?(?!\w)                       # versions
       | (?<![\w@.])@\w{{3,}}                                            # accounts
-      | %(?:\d+\$)?[-+0]?\d*(?:\.\d+)?l{{0,2}}[sdiufxc](?!\w) | %\(\w+\)[sd](?!\w) | %\d(?!\w) | \{{\w*\}} | \$\{{\w+\}}
+      | %(?:\d+\$)?[-+0]?\d*(?:\.\d+)?l{{0,2}}[sdiufxc](?!\w) | %\(\w+\)[sd](?!\w) | %\d(?!\w)
+      | \{{\{{\w*\}}\}} | \{{\w*\}} | \$\{{\w+\}}
     )
     | (?P<date>DATE)
     | (?P<time>TIME)
+    | (?P<price>(?<!\w)[$€£¥]\s?\d++(?:[.,]\d++)*+(?!\w) | (?<![\w.,])\d++(?:[.,]\d++)*+\s?[$€£¥](?!\w))
     | (?P<number>(?<![\w])\d++(?:[.,:/'’×-]\d++)*+(?:(?!\w)|(?=(?:{_UNIT})\b)))
 """
 _HINT = re.compile(r"[\d@%{/]|\w\.\w")  # without one of these there is nothing to find
@@ -54,6 +61,7 @@ _TIME = r"""
 """
 _NEVER = r"(?!)"
 _VERSION = r"\b(?:[Vv]ersion(?:s|en)?|[Rr]elease|[Ss]ection|[Cc]hapter|Kapitel|Abschnitt|v\.?)"
+_PRICE = re.compile(r"(?P<sign>[$€£¥]?)\s?(?P<number>[\d.,]*\d)\s?(?P<after>[$€£¥]?)")
 _OF_A_VERSION = re.compile(rf"{_VERSION}\s?$")
 _OF_A_NAME = re.compile(rf"(?:{_VERSION}|(?<=[a-z,;] )[A-Z][a-z]+\w*)\s?$")
 _RANGE = re.compile(r"([-/:×])")
@@ -112,7 +120,7 @@ class Masked:
                 parts.append(char)
                 continue
             before, after = self._is_joined(char)
-            if at and text[at - 1].isalnum() and text[at - 1] not in self.items and not before:
+            if at and text[at - 1].isalnum() and not before:
                 parts.append(" ")
             parts.append(self.items[char])
             if at + 1 < len(text) and text[at + 1].isalnum() and text[at + 1] not in self.items and not after:
@@ -120,14 +128,14 @@ class Masked:
         return "".join(parts)
 
     def _is_joined(self, letter: str) -> tuple[bool, bool]:
-        """Whether a letter or digit comes right before a placeholder in the source, and right after it."""
-        start = self.text.find(letter)
-        around = self.text[max(start - 1, 0) : start], self.text[start + 1 : start + 2]
-        return around[0].isalnum(), around[1].isalnum()
+        """Whether a letter or digit comes right before a placeholder somewhere in the source, and right after one."""
+        places = [at for at, char in enumerate(self.text) if char == letter]
+        before = any(self.text[max(at - 1, 0) : at].isalnum() for at in places)
+        return before, any(self.text[at + 1 : at + 2].isalnum() for at in places)
 
 
 def masked(text: str, source: str | None = None, target: str | None = None, letters: Iterable[str] = LETTERS) -> Masked:
-    """Replace addresses, file names, format fields, and numbers of three digits or with a separator by letters.
+    """Replace addresses, file names, format fields, prices, and numbers of three digits or with a separator by letters.
 
     >>> masked("Das kostet 12,50 Euro.", "de", "en")
     Masked(text='Das kostet א Euro.', items={'א': '12.50'}, originals={'א': '12,50'})
@@ -179,6 +187,8 @@ def _localized(match: re.Match[str], item: str, source: str | None, target: str 
         return localized_date(item, source, target)
     if match["time"]:
         return localized_time(item, target)
+    if match["price"]:
+        return _localized_price(item, source, target)
     # In German, any noun has a capital; a number after it is no version.
     has_point = (separators(source) or ".")[0] == "."
     before = match.string[max(0, match.start() - 60) : match.start()]
@@ -189,11 +199,19 @@ def _localized(match: re.Match[str], item: str, source: str | None, target: str 
     )
 
 
+def _localized_price(price: str, source: str, target: str) -> str:
+    """Return a price as the target writes it: €5 in English, 5 € elsewhere."""
+    found = _PRICE.fullmatch(price)
+    assert found is not None
+    number, sign = localized_number(found["number"], source, target), found["sign"] or found["after"]
+    return f"{sign}{number}" if target.startswith("en") else f"{number} {sign}"
+
+
 def masked_pair(pair: tuple[str, str], source: str, target: str) -> tuple[str, str] | None:
     """Return a pair with the same letters on both sides; None if it has nothing to mask, or the sides do not agree.
 
     >>> masked_pair(("It costs $1,500.", "Es kostet 1500 $."), "en", "de")
-    ('It costs $א.', 'Es kostet א $.')
+    ('It costs א.', 'Es kostet א.')
     """
     if not _HINT.search(pair[0]) or any(map(has_placeholder, pair)):
         return None

@@ -17,6 +17,7 @@ _END = re.compile(
 _MARKUP_HERE = re.compile(_MARKUP)
 # Thai, Lao, Burmese, Khmer, kana and the characters of Chinese: words are written without spaces between them.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_CODE_SIGNS = frozenset("<>=|\\")  # rare in sentences, whatever a vocabulary has
 # Runs without a space that are no text: too long for a word, or too long for a list of words with commas between them.
 _NO_WORD = re.compile(
     rf"(?<![^\s{_UNSPACED}])[^\s{_UNSPACED}]{{1001,}}+|(?<![^\s,;.!?…{_UNSPACED}])[^\s,;.!?…{_UNSPACED}]{{121,}}+"
@@ -70,27 +71,21 @@ def _goes_on(sentence: str, following: str) -> bool:
 
 
 def split_opaque(sentence: str, alphabet: Iterable[str] | None = None) -> list[Piece]:
-    """Split off what is not to be translated: markup around a sentence, and runs that are too long to be words.
+    """Split off what is not to be translated: markup, and runs that are too long to be words.
 
     >>> split_opaque("</s> Why? <br>")
     [('</s>', ' '), ('Why?', ' '), ('<br>', '')]
-    >>> split_opaque("• one ★ two", alphabet="onetw ")
-    [('•', ' '), ('one', ' '), ('★', ' '), ('two', '')]
+    >>> split_opaque("• one ★ <b>two</b>", alphabet="onetw ")
+    [('•', ' '), ('one', ' '), ('★', ' '), ('<b>', ''), ('two', ''), ('</b>', '')]
 
-    With an alphabet, signs that are not in it are split off, too: bullets, arrows, emoji. `is_opaque` tells the pieces
-    that are to be copied whatever they are made of.
+    With an alphabet, signs that are not in it are split off, too: bullets, arrows, emoji; and those of code, such as
+    "=". `is_opaque` tells the pieces that are to be copied whatever they are made of.
     """
-    start, stop = 0, len(sentence)
-    spans = []
-    while match := _MARKUP_HERE.match(sentence, start):
-        spans.append(match.span())
-        start = len(sentence) - len(sentence[match.end() :].lstrip())
-    while sentence.endswith(">", start, stop) and (opening := sentence.rfind("<", start, stop)) >= start:
-        if not _MARKUP_HERE.fullmatch(sentence, opening, stop):
-            break
-        spans.append((opening, stop))
-        stop = len(sentence[:opening].rstrip())
-    spans += [(start + match.start(), start + match.end()) for match in _NO_WORD.finditer(sentence[start:stop])]
+    markup = [match.span() for match in _MARKUP_HERE.finditer(sentence)]
+    spans, start = list(markup), 0
+    for first, last in (*markup, (len(sentence), len(sentence))):
+        spans += [(start + match.start(), start + match.end()) for match in _NO_WORD.finditer(sentence[start:first])]
+        start = last
     if alphabet is not None:
         spans += _unknown_signs(sentence, alphabet, spans)
     pieces: list[Piece] = []
@@ -104,7 +99,7 @@ def split_opaque(sentence: str, alphabet: Iterable[str] | None = None) -> list[P
 
 def _unknown_signs(sentence: str, alphabet: Iterable[str], taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the runs of characters that are neither in the alphabet nor letters, digits or spaces."""
-    strange = set(sentence).difference(alphabet)
+    strange = set(sentence).difference(alphabet) | _CODE_SIGNS.intersection(sentence)
     unknown = {char for char in strange if not char.isalnum() and not char.isspace() and ord(char) not in _INVISIBLE}
     if not unknown:
         return []

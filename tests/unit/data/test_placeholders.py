@@ -42,7 +42,7 @@ def test_words_and_small_numbers_stay(text: str) -> None:
     ("text", "source", "target", "written"),
     [
         ("1.234,50 Euro", "de", "en", "1,234.50 Euro"),
-        ("$1,234.50", "en", "de", "$1.234,50"),
+        ("$1,234.50", "en", "de", "1.234,50 $"),
         ("2027-12-24 und 24.12.2027", "de", "en", "2027-12-24 und 24.12.2027"),
         ("We use Python 3.11.", "en", "de", "We use Python 3.11."),
         ("version 2.5 weighs 2.25 kg", "en", "de", "version 2.5 weighs 2,25 kg"),
@@ -128,7 +128,7 @@ def test_any_text_comes_back_as_it_was(text: str) -> None:
 
 def test_both_sides_of_a_pair_have_the_same_letters() -> None:
     pair = ("In 1999 we paid $1,500.", "1.500 $ haben wir 1999 bezahlt.")
-    assert masked_pair(pair, "en", "de") == ("In א we paid $ב.", "ב $ haben wir א bezahlt.")
+    assert masked_pair(pair, "en", "de") == ("In א we paid ב.", "ב haben wir א bezahlt.")
 
 
 @pytest.mark.parametrize("pair", [("at 2:30", "um halb drei"), ("no number", "keine Zahl"), ("1999", "1999 und 2000")])
@@ -162,3 +162,21 @@ def test_long_runs_of_letters_take_no_longer_than_they_are() -> None:
     began = time.perf_counter()
     assert masked("a" * 200_000 + " 123").items == {LETTERS[0]: "123"}
     assert time.perf_counter() - began < 5.0
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "./run.sh", "~/x.txt", "../notes/a.txt", "src/main.py", r"C:\Users\Max\a.txt", "DE89370400440532013000",
+        "DE89 3704 0044 0532 0130 00", "100 000", "v1.2.3-rc1", "{{name}}", "SN4711X",
+    ],
+)  # fmt: skip
+def test_paths_and_identifiers_are_one_item(item: str) -> None:
+    found = masked(f"Das ist {item} hier.", "de", "en")
+    assert list(found.items.values()) == [item]
+
+
+def test_placeholders_that_were_apart_are_not_joined() -> None:
+    found = masked("Treffen am 03.10.2024 um 15:30 Uhr.")
+    first, second = found.items
+    assert found.filled(f"meeting at {first}{second}.") == "meeting at 03.10.2024 15:30."

@@ -69,3 +69,12 @@ def test_a_change_is_made_around_markup_and_long_runs() -> None:
     run = "Ab" * 600
     assert around_opaque(f'<G id="Haus">Hallo</G> {run} Welt', str.lower) == f'<G id="Haus">hallo</G> {run} welt'
     assert around_opaque("Ohne", str.lower) == "ohne"
+
+
+def test_markup_within_a_sentence_and_signs_of_code_are_split_off() -> None:
+    alphabet = set("abcdefghijklmnopqrstuvwxyzC<>=|/ .")
+    assert [piece for piece, _ in split_opaque("Click <b>here</b> to go.", alphabet)] == [
+        "Click", "<b>", "here", "</b>", "to go.",
+    ]  # fmt: skip
+    assert [piece for piece, _ in split_opaque("set a = b | c", alphabet)] == ["set a", "=", "b", "|", "c"]
+    assert "".join(piece + space for piece, space in split_opaque("a <b>b</b>c=d", alphabet)) == "a <b>b</b>c=d"

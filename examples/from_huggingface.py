@@ -34,12 +34,12 @@ def summarization(model: str) -> None:
 def question_answering(model: str) -> None:
     """Answer questions about a text."""
     answerer = pipeline("question-answering", model=model)
-    context = "Dan went to the office. Anna went to the garden."
-    result = answerer(question="Where is Anna?", context=context)
+    context = "Daniel went to the office. Mary went to the garden."
+    result = answerer(question="Where is Mary?", context=context)
     print(f"answer: {result['answer']!r}, score: {result['score']:.4f}, start: {result['start']}, end: {result['end']}")
-    questions = [{"question": f"Where is {name}?", "context": context} for name in ("Anna", "Dan")]
+    questions = [{"question": f"Where is {name}?", "context": context} for name in ("Mary", "Daniel")]
     print([result["answer"] for result in answerer(questions, max_answer_len=5, handle_impossible_answer=True)])
-    print(sorted(answerer(question="Where is Dan?", context=context, top_k=2)[0]))
+    print(sorted(answerer(question="Where is Daniel?", context=context, top_k=2)[0]))
 
 
 def text2text_generation(model: str) -> None:

@@ -83,6 +83,8 @@ def _chosen_task(path: Path, task: str | Task | Sequence[str] | None) -> Task:
     requested = [task.kind for task in own] or kinds
     found = next((one for one in tasks if not requested or one.kind in requested), None)
     if found is None:
+        if not (path / CONFIG_FILE).exists():
+            raise ModelError(f"{path} has no {CONFIG_FILE}: it is not the directory of a model")
         there = " and ".join(_with_verb(one.kind) for one in tasks)
         raise ModelError(f"{path} is for {there}, not {' or '.join(requested)}")
     return found

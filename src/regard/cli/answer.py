@@ -144,6 +144,9 @@ def _answer_squad(pipeline: Any, path: Path, output: Path | None, options: dict[
         except InputError:
             _name_the_question(pipeline, some, path, options)
             raise
+        for one, answer in zip(some, found, strict=True):
+            for warning in answer.warnings():
+                typer.echo(f"{path}, question {one.id!r}: {warning}", err=True)
         parts = [f" {json.dumps(one.id)}: {json.dumps(answer.text)}" for one, answer in zip(some, found, strict=True)]
         begin, end = "{\n" if first == 0 else ",\n", "\n}\n" if first + len(some) == len(examples) else ""
         return begin + ",\n".join(parts) + end

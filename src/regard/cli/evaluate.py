@@ -112,8 +112,16 @@ def _evaluate_task(pipeline: Any, model: str, files: EvaluationSet, search: dict
     check_has_metrics(pipeline.task)
     examples = list(corpus_of(path).examples(pipeline.task.fields))
     changes = {**search, **({"to": files.to} if files.to is not None else {})}
-    with progress(len(examples)) as moved:
-        scores = evaluate_examples(pipeline, examples, bootstrap=files.bootstrap or 1000, advance=moved.by, **changes)
+    if pipeline.kind == "translation":
+        pipeline.check(files.to, search)
+    elif search:
+        pipeline.with_changes(search)
+    try:
+        with progress(len(examples)) as moved:
+            bootstrap = files.bootstrap or 1000
+            scores = evaluate_examples(pipeline, examples, bootstrap=bootstrap, advance=moved.by, **changes)
+    except InputError as error:  # the options are right: it is an example that the model cannot take
+        raise DataError(f"{path}: {error}") from None
     typer.echo(f"{pipeline.kind}, {len(examples):,} examples")
     _print_scores(scores)
 

@@ -63,7 +63,7 @@ def _answers(value: object) -> list[Answer]:
         case {"text": list(texts), "answer_start": list(starts)} if len(texts) == len(starts):
             return [answer_at(text, start) for text, start in zip(texts, starts, strict=True)]
         case list():
-            return [_answer(entry) for entry in value]
+            return [answer for entry in value if (answer := _answer(entry)).text]
     raise FieldError(f"is {type(value).__name__}, not an answer or a list of answers")
 
 

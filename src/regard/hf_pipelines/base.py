@@ -54,7 +54,8 @@ class HuggingFacePipeline:
     def __call__(self, inputs: Any, *, batch_size: int | None = None, **options: Any) -> Any:
         """Return the result of an input, the results of a list, or those of any other iterable one after the other.
 
-        An iterable that is no list is read as far as results are asked for, `batch_size` inputs at a time.
+        A dataset, or another iterable that is no list, is read as far as results are asked for, `batch_size` inputs at a
+        time.
         """
         given = self._checked(options)
         chosen = {**self._options, **given}
@@ -70,9 +71,10 @@ class HuggingFacePipeline:
         return checked_options(options, self.options, self.no_effect, f"a pipeline for {self.task}")
 
     def _stream(self, inputs: Iterable[Any], size: int, options: Mapping[str, Any]) -> Iterator[Any]:
-        if isinstance(inputs, bytes) or not isinstance(inputs, Iterable):
+        is_dataset = hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__")  # such as torch's, read by index
+        if isinstance(inputs, bytes) or not (is_dataset or isinstance(inputs, Iterable)):
             raise InputError(f"the input is a {type(inputs).__name__}; a text, a list or another iterable was expected")
-        waiting = iter(inputs)
+        waiting = iter(inputs) if isinstance(inputs, Iterable) else (inputs[index] for index in range(len(inputs)))
         return (result for some in iter(lambda: list(islice(waiting, size)), []) for result in self._run(some, options))
 
     def _run(self, inputs: list[Any], options: Mapping[str, Any]) -> list[Any]:

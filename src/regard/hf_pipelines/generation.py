@@ -4,6 +4,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import torch
+
+from regard.data.tokenizer import END
 from regard.errors import InputError
 from regard.hf_pipelines.base import HuggingFacePipeline
 from regard.hf_pipelines.options import CALL, GENERATION, NoEffect
@@ -25,10 +28,17 @@ class Text2TextGenerationPipeline(HuggingFacePipeline):
     """The key of a text in its dict."""
     pipeline: TextToText
 
-    def _run(self, inputs: list[Any], options: Mapping[str, Any]) -> list[list[dict[str, str]]]:
+    def _run(self, inputs: list[Any], options: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
         changes, settings = self._search(options, start=1)
         made = self._written(self._texts(inputs, options.get("truncation")), options, changes)
-        return [[{self.name: _cleaned(text, options)} for text in _all_texts(one, settings.n_best)] for one in made]
+        return [[self._output(text, options) for text in _all(one, settings.n_best)] for one in made]
+
+    def _output(self, made: GeneratedText, options: Mapping[str, Any]) -> dict[str, Any]:
+        if options.get("return_tensors"):
+            target = self.pipeline.target
+            ids = [target.number(token) for token in made.tokens]
+            return {f"{self.name.removesuffix('_text')}_token_ids": torch.tensor([*ids, END])}
+        return {self.name: _cleaned(made.text, options)}
 
     def _several(self, results: list[Any]) -> Any:
         return [result[0] for result in results] if all(len(result) == 1 for result in results) else results
@@ -88,13 +98,13 @@ class TextGenerationPipeline(HuggingFacePipeline):
         """Go on with a text, a list of texts, or those of another iterable."""
         return super().__call__(text_inputs, **options)
 
-    def _run(self, inputs: list[Any], options: Mapping[str, Any]) -> list[list[dict[str, str]]]:
+    def _run(self, inputs: list[Any], options: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
         if any(isinstance(one, Mapping | list | tuple) for one in inputs):
             raise InputError("a prompt is a text; chats are for models that were trained on them")
         (prefix,) = self._texts([options.get("prefix") or ""], None)
         prompts = [prefix + text for text in self._texts(inputs, None)]
         tokens = [self.pipeline.target.encode(prompt) for prompt in prompts]
-        found: dict[int, list[dict[str, str]]] = {}
+        found: dict[int, list[dict[str, Any]]] = {}
         for length in {len(some) for some in tokens}:  # max_length and min_length count the prompt
             places = [place for place, some in enumerate(tokens) if len(some) == length]
             changes, settings = self._search(options, start=length)
@@ -102,16 +112,22 @@ class TextGenerationPipeline(HuggingFacePipeline):
             for place, one in zip(places, made, strict=True):
                 read = len(self.pipeline.target.decode(tokens[place]))
                 before = "" if options.get("return_full_text") is False else inputs[place]
-                texts = [before + _cleaned(text[read:], options) for text in _all_texts(one, settings.n_best)]
+                if options.get("return_tensors"):
+                    ids = [
+                        [self.pipeline.target.number(token) for token in some.tokens]
+                        for some in _all(one, settings.n_best)
+                    ]
+                    found[place] = [{"generated_token_ids": tokens[place] + some} for some in ids]
+                    continue
+                texts = [before + _cleaned(some.text[read:], options) for some in _all(one, settings.n_best)]
                 found[place] = [{"generated_text": text} for text in texts]
         return [found[place] for place in range(len(inputs))]
 
 
-def _all_texts(made: GeneratedText, wanted: int) -> list[str]:
+def _all(made: GeneratedText, wanted: int) -> list[GeneratedText]:
     """Return the best texts, as many as are wanted: where a model has found fewer that differ, the last again."""
     ranked: list[GeneratedText] = [made, *made.alternatives]
-    texts = [one.text for one in ranked]
-    return texts + texts[-1:] * (wanted - len(texts))
+    return ranked + ranked[-1:] * (wanted - len(ranked))
 
 
 def _cleaned(text: str, options: Mapping[str, Any]) -> str:

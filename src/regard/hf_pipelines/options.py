@@ -26,7 +26,7 @@ SEARCH = {
 """Each with the field of `SearchSettings` that it sets."""
 LENGTHS = {"max_new_tokens": "max_length", "min_new_tokens": "min_length"}
 """The same for lengths. `max_length` and `min_length` themselves count a target's start, or the prompt, as well."""
-GENERATION = (*SEARCH, *LENGTHS, *LENGTHS.values(), "clean_up_tokenization_spaces")
+GENERATION = (*SEARCH, *LENGTHS, *LENGTHS.values(), "clean_up_tokenization_spaces", "return_tensors")
 """The options of all pipelines that write."""
 TOP_K = 50
 """Theirs where they sample, unless given."""
@@ -52,10 +52,7 @@ CALL = {
     "padding": NoEffect(),
     "use_cache": NoEffect(),
     "pad_token_id": NoEffect(),
-    "return_text": NoEffect("texts are what is returned", (True,)),
-    "return_tensors": NoEffect(
-        "texts are returned; `decode` of a model from regard.load gives token numbers", (False,)
-    ),
+    "return_text": NoEffect("return_tensors=True returns token ids", (True, False)),
     "repetition_penalty": NoEffect("no_repeat_ngram_size is what keeps texts from repeating themselves here", (1.0,)),
     "eos_token_id": NoEffect("a text ends with the end token of its model", ()),
     "stop_sequence": NoEffect("a text ends where the model ends it, or at max_new_tokens", ()),

@@ -299,6 +299,9 @@ class Run(Config):
                 raise InputError(
                     f"a corpus has the tag {corpus.tag!r}, and a decoder alone has no source to put it before"
                 )
+        used = {corpus.task for corpus in self.data.train}
+        if len(kinds) > 1 and (unused := [kind for kind in kinds if kind not in used]):
+            raise InputError(f"the task {unused[0]!r} has no corpus in data.train to learn from")
         metric = self.validation.metric
         for task in self.task:
             known = ("loss", *task.metrics, *(registered_metrics() if task.metrics else ()))

@@ -10,6 +10,7 @@ from regard.acceleration.process import prepare_process
 from regard.errors import ModelError
 from regard.inference.pipeline import Pipeline as Pipeline
 from regard.model import Transformer, TransformerConfig
+from regard.model.directory import CONFIG_FILE
 from regard.tasks.classification import Classifier
 from regard.tasks.directory import read_tasks
 from regard.tasks.extractive import AnswerExtractor

@@ -27,8 +27,8 @@ class Snapshot:
     >>> before.is_current()
     False
 
-    It is compared before every translation, so it keeps what it compares in flat lists. torch counts no version of what
-    is changed in place through `parameter.data`, so that is not noticed.
+    It is compared before every translation, so it keeps what it compares in flat lists. Weights may change without a
+    new version, by fused optimizers or through `parameter.data`: so their norms are compared, too.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -47,7 +47,7 @@ class Snapshot:
         self._counted = [parameter for parameter in parameters if not parameter.is_inference()]
         self._in_memory = [parameter for parameter in parameters if type(parameter) is nn.Parameter]
         self._has_global_hooks, self._changed_classes = _has_global_hooks(), changed_classes()
-        self._objects, self._values = self._read_objects(), self._read_values()
+        self._objects, self._values, self._norms = self._read_objects(), self._read_values(), self._read_norms()
 
     def is_current(self, *, whole: bool = True) -> bool:
         """Whether the model is still the same; unless whole, whether global hooks and the classes are."""
@@ -60,6 +60,7 @@ class Snapshot:
             len(objects) == len(self._objects)
             and all(map(is_, objects, self._objects))
             and self._read_values() == self._values
+            and self._read_norms() == self._norms
         )
 
     def _read_objects(self) -> list[object]:
@@ -73,6 +74,15 @@ class Snapshot:
             list(map(attrgetter("_version"), self._counted)),
             list(map(torch.Tensor.data_ptr, self._in_memory)),
         )
+
+    def _read_norms(self) -> bytes:
+        """Return the norms of the weights, as bytes: what is not a number equals itself."""
+        weights = [weight.detach() for weight in self._in_memory if weight.is_floating_point() and not weight.is_meta]
+        norms = [
+            torch.linalg.vector_norm(weight, dtype=torch.promote_types(weight.dtype, torch.float32))
+            for weight in weights
+        ]
+        return torch.stack(norms).cpu().numpy().tobytes() if norms else b""
 
 
 def _copied(value: object) -> object:

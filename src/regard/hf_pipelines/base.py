@@ -54,8 +54,7 @@ class HuggingFacePipeline:
     def __call__(self, inputs: Any, *, batch_size: int | None = None, **options: Any) -> Any:
         """Return the result of an input, the results of a list, or those of any other iterable one after the other.
 
-        A dataset, or another iterable that is no list, is read as far as results are asked for, `batch_size` inputs at a
-        time.
+        Datasets and iterables that are no lists are read as far as results are asked for, `batch_size` inputs at once.
         """
         given = self._checked(options)
         chosen = {**self._options, **given}

@@ -10,8 +10,10 @@ from torch import Tensor
 from regard.acceleration.backend import Backend
 from regard.data import padded
 from regard.decoding.shortlist import Shortlist, Words
+from regard.inference.cache_check import decodes_alike
 from regard.layers import DecoderCache
 from regard.model import Transformer
+from regard.model.own_forward import has_own_forward
 
 _LOGITS = 512  # positions of prefixes whose logits are in memory at a time
 
@@ -22,11 +24,17 @@ class GenericBackend(Backend):
     def __init__(self, model: Transformer, shortlist: Shortlist | None = None, *, reason: str = "") -> None:
         super().__init__(model, shortlist)
         self.device = model.device
-        self.name = f"generic decoder ({reason})" if reason else "generic decoder"
+        self._is_cached = not (reason and (has_own_forward(model) or not decodes_alike(model)))
+        name = "generic decoder" if self._is_cached else "generic decoder without a cache"
+        self.name = f"{name} ({reason})" if reason else name
 
     @property
     def decoder_type(self) -> "type[GenericDecoder]":
         """The decoder over the model itself."""
+        if not self._is_cached:
+            from regard.inference.uncached_decoder import UncachedDecoder  # which is a generic decoder
+
+            return UncachedDecoder
         return GenericDecoder
 
 
@@ -108,7 +116,11 @@ class GenericDecoder:
 
     def _logits(self, states_R1D: Tensor, numbers: Sequence[int], rows: int) -> Tensor:
         """Return the logits (B, N, W) of so many rows of each sentence; words that are not listed have -∞."""
-        logits_BNW = self._model.logits(states_R1D)[:, -1].view(len(numbers), rows, -1).cpu()
+        return self._listed(self._model.logits(states_R1D)[:, -1].cpu(), numbers, rows)
+
+    def _listed(self, logits_RW: Tensor, numbers: Sequence[int], rows: int) -> Tensor:
+        """Return logits by sentence (B, N, W), with -∞ for words that are not listed."""
+        logits_BNW = logits_RW.view(len(numbers), rows, -1)
         if self._words is not None:
             allowed_BW = torch.zeros(len(numbers), logits_BNW.size(-1), dtype=torch.bool)
             for place, number in enumerate(numbers):

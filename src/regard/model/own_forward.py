@@ -1,0 +1,36 @@
+"""Whether a model's `forward` or `logits` are its own: then they say what it computes, and not the states alone."""
+
+from torch import nn
+
+from regard.model.transformer import Transformer
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+
+
+def has_own_forward(model: nn.Module) -> bool:
+    """Whether calling a model is more than `encode`, `decode` and `logits`: a `forward` of its own, or a hook on it.
+
+    >>> import regard
+    >>> model = regard.Transformer(regard.TransformerConfig.preset("tiny", vocab_size=9))
+    >>> has_own_forward(model)
+    False
+    >>> handle = model.register_forward_hook(lambda *_: None)
+    >>> has_own_forward(model)
+    True
+    """
+    hooks = [hook for name in _HOOKS for hook in getattr(model, name).values()]
+    return not _is_plain(model, "forward") or not all(map(_is_of_torch, hooks))
+
+
+def has_own_logits(model: nn.Module) -> bool:
+    """Whether a model's `logits` is not that of `Transformer`."""
+    return not _is_plain(model, "logits")
+
+
+def _is_plain(model: nn.Module, name: str) -> bool:
+    return getattr(type(model), name) is getattr(Transformer, name) and name not in vars(model)
+
+
+def _is_of_torch(hook: object) -> bool:
+    """Whether a hook is one of FSDP's, which change nothing."""
+    return str(getattr(getattr(hook, "__func__", hook), "__module__", "")).startswith("torch.distributed")

@@ -1,0 +1,60 @@
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard import Transformer, TransformerConfig
+from regard.decoding import Request, SearchSettings
+from regard.inference.backends import choose_backend
+from regard.inference.cache_check import decodes_alike
+from regard.inference.decode import decode_requests
+from regard.layers import FeedForward
+
+
+class ShiftedFeedForward(FeedForward):
+    """A feed-forward network that also reads the position before."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], 1)
+        return super().forward(x + before)
+
+
+class RandomFeedForward(FeedForward):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + torch.rand_like(x)
+
+
+def model_with(change: type[FeedForward] | None, **fields: Any) -> Transformer:
+    torch.manual_seed(1)
+    config = {"vocab_size": 40, "bos_id": 1, "eos_id": 2, "dropout": 0.0, **fields}
+    model = Transformer(TransformerConfig.preset("tiny", **config)).eval()
+    if change is not None:
+        assert model.decoder is not None
+        model.decoder.layers[0].feed_forward.__class__ = change
+    return model
+
+
+@pytest.mark.parametrize("fields", [{}, {"encoder_layers": 0}, {"positions": "learned", "max_positions": 5}])
+def test_a_model_that_needs_other_positions_is_decoded_without_a_cache(fields: dict[str, Any]) -> None:
+    assert decodes_alike(model_with(FeedForward, **fields))
+    model = model_with(ShiftedFeedForward, **fields)
+    assert not decodes_alike(model)
+    assert choose_backend(model).name.startswith("generic decoder without a cache (decoder.layers.0.feed_forward is a")
+
+
+def test_without_a_cache_a_search_finds_what_the_forward_pass_scores() -> None:
+    model = model_with(ShiftedFeedForward)
+    sources = [[5, 6, 7, 2], [8, 9, 2]]
+    found = decode_requests(
+        choose_backend(model), sources, [Request(limit=6, prefix=(4,)), Request(limit=6)], SearchSettings(beam=3)
+    )
+    for source, (best, *_) in zip(sources, found, strict=True):
+        tokens = [*best.tokens, 2]
+        logs = model(torch.tensor([source]), torch.tensor([[1, *tokens[:-1]]])).log_softmax(-1)[0]
+        expected = logs[torch.arange(len(tokens)), tokens].sum()
+        assert best.log_probability == pytest.approx(float(expected.detach()), abs=1e-3)
+
+
+def test_a_model_whose_outputs_are_random_is_not_compared() -> None:
+    assert decodes_alike(model_with(RandomFeedForward))

@@ -95,6 +95,15 @@ def _problems_of(cls: type[Config], detail: ErrorDetails) -> list[_Problem]:
             return [_Problem(keys, f"is not a known key{_suggestion(cls, str(keys[-1]))}")]
         case "missing":
             return [_Problem(keys, "is missing")]
+        case "union_tag_not_found":
+            return [_Problem(keys, "has no kind")]
+        case "union_tag_invalid":
+            kinds = str(detail["ctx"]["expected_tags"]).replace("'", "")
+            return [_Problem((*keys, "kind"), f"is {detail['ctx']['tag']!r}; it is one of {kinds}")]
+        case "tuple_type" | "list_type":
+            return [_Problem(keys, f"is {_short(repr(detail['input']))}; a list was expected")]
+        case "too_short":
+            return [_Problem(keys, "is empty")]
         case "model_type":
             return [_Problem(keys, f"is {_short(repr(detail['input']))}; keys with values were expected")]
         case "value_error":

@@ -27,7 +27,7 @@ def describe(
     elif preset is not None and model is None:
         config = TransformerConfig.preset(preset, vocab_size=vocab_size)
     else:
-        raise InputError("give a model or --preset, not both")
+        raise InputError("describe takes a model or --preset: one of the two")
     with torch.device("meta"):  # shapes are enough
         described = Transformer(config)
     typer.echo(described.describe())

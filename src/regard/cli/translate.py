@@ -78,7 +78,7 @@ def translate(
 def _check_output(text: list[str] | None, output: TranslationOutput, words: WordConstraints) -> None:
     """Raise an `InputError` where what is to be written does not go together."""
     if output.picture is not None and (not text or len(text) != 1 or output.form != Format.text or output.stream):
-        raise InputError("--picture draws one text, given on the command line")
+        raise InputError("--picture draws one text, given on the command line, without --format and --stream")
     if output.align and output.form != Format.jsonl:
         raise InputError("--align needs --format jsonl, which has a place for it")
     if output.stream and any(words.options().values()):

@@ -57,6 +57,8 @@ def read_lines(path: Path) -> Iterator[str]:
                 number += 1
     except FileNotFoundError:
         raise DataError(f"{path} is missing") from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a directory; a file was expected") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}, line {number + 1} is not UTF-8: byte {error.start + 1} is wrong") from None
     except (OSError, EOFError, zlib.error) as error:

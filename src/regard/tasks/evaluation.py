@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from regard.data.babi import Babi
 from regard.data.corpora import Corpus, Example, JsonLines, TabSeparated
+from regard.data.examples import Answer, FieldError, field_value
 from regard.data.squad import Squad
 from regard.errors import DataError, InputError
 from regard.tasks.metrics import Score, score
@@ -47,6 +48,20 @@ def check_has_metrics(task: Task) -> None:
         )
 
 
+def _checked(example: Example, number: int, task: Task) -> Example:
+    """Return an example whose answers are `Answer`s; raise a `DataError` where a field is missing."""
+    for field in task.fields:
+        if field not in example:
+            raise DataError(f"example {number} has no field {field!r}")
+    answers = example.get("answers")
+    if answers is None or (isinstance(answers, list) and all(isinstance(answer, Answer) for answer in answers)):
+        return example
+    try:
+        return {**example, "answers": field_value("answers", answers)}
+    except FieldError as error:
+        raise DataError(f"example {number}: answers {error}") from None
+
+
 def evaluate_examples(
     pipeline: AnsweringPipeline,
     examples: Sequence[Example],
@@ -60,6 +75,7 @@ def evaluate_examples(
     check_has_metrics(task)
     if not examples:
         raise DataError("there are no examples to evaluate on")
+    examples = [_checked(example, number, task) for number, example in enumerate(examples, 1)]
     answers: list[str] = []
     for first in range(0, len(examples), _CHUNK):
         some = examples[first : first + _CHUNK]

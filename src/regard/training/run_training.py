@@ -53,11 +53,11 @@ def train(
     >>> regard.Transformer.load(directory).config.d_model
     16
 
-    A run that was stopped in this directory is resumed. `loss` takes the place of cross-entropy: a function of the
-    model and a batch that returns the loss summed over the target tokens. `build` is a function from a config to a
-    model, where that is not `Transformer` itself. `task` is a task of your own, in place of the run's. `callback`
-    follows the run, which prints nothing by itself: an object with the methods of `regard.training.Callback`. A
-    signal stops training with a `StoppedError`.
+    A run that was stopped in this directory is resumed, with the same `loss` and `build`. `loss` takes the place of
+    cross-entropy: a function of the model and a batch that returns the loss summed over the target tokens. `build` is a
+    function from a config to a new model, where that is not `Transformer` itself. `task` is a task of your own, in
+    place of the run's. `callback` follows the run, which prints nothing by itself: an object with the methods of
+    `regard.training.Callback`. A signal stops training with a `StoppedError`.
     """
     prepare_process()
     run = _loaded(run, task)
@@ -122,6 +122,11 @@ def _prepared_trainer(
         prepared = prepare(run, out, callback.on_message)
     trainer = Trainer(run, out, prepared, processes, callback, loss=loss, build=build)
     callback.on_message(f"model: {trainer.parameters:,} parameters; writing to {out}")
+    if trainer.total <= run.schedule.warmup:
+        callback.on_message(
+            f"the run ends within its warmup: it has {trainer.total:,} steps, and schedule.warmup is "
+            f"{run.schedule.warmup:,}; a shorter warmup, or a longer run, learns more"
+        )
     trainer.resume()
     return trainer
 

@@ -1,6 +1,7 @@
 """A model with modules of one's own is trained and loaded with `build`, and never taken for a plain one."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from regard.errors import ConfigError
 from regard.layers import FeedForward
 from regard.model.directory import read_model_directory
 from regard.training import Run
-from regard.training.checkpoints import step_directories
+from regard.training.checkpoints import read_checkpoint, step_directories, step_of, write_checkpoint
+from regard.training.examples import Batch
+from regard.training.losses import cross_entropy
 from tests.unit.models import SENTENCES, save_small_model, small_model
 from tests.unit.training.runs import SMALL, Notes, small_run
 
@@ -152,6 +155,8 @@ def test_a_run_starts_from_it_with_build_alone(trained: Path, tmp_path: Path) ->
     again = Run.from_toml(text, base=tmp_path)
     with pytest.raises(ModelError, match=NAME):
         regard.train(again, tmp_path / "out")
+    with pytest.raises(ModelError, match=rf"was saved with the modules {NAME}, but build makes {__name__}\.Tripled"):
+        regard.train(again, tmp_path / "out", build=build_tripled)
     assert read_model_directory(regard.train(again, tmp_path / "out", build=build)).modules == (NAME,)
 
 
@@ -235,6 +240,103 @@ def test_a_buffer_that_would_not_be_saved_is_refused(run: Run, tmp_path: Path) -
     with pytest.raises(ModelError, match=r"output\.seen is a buffer"):
         with_buffer(small_model()[0].config).save(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
+
+
+def test_what_is_no_weight_is_refused(tmp_path: Path) -> None:
+    model, _ = small_model()
+    model.output.steps = nn.Parameter(torch.tensor([3]), requires_grad=False)
+    with pytest.raises(ModelError, match=r"output\.steps is torch\.int64"):
+        model.save(tmp_path / "saved")
+    model.output.steps = nn.Parameter(torch.tensor([True]), requires_grad=False)
+    with pytest.raises(ModelError, match=r"output\.steps is torch\.bool"):
+        model.save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
+class Counting(FeedForward):
+    """Has a state that is no parameter."""
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"seen": 3}
+
+
+def test_an_extra_state_is_refused(tmp_path: Path) -> None:
+    model, _ = small_model()
+    model.decoder.layers[0].feed_forward.__class__ = Counting  # type: ignore[union-attr]
+    with pytest.raises(ModelError, match=r"decoder\.layers\.0\.feed_forward has a get_extra_state"):
+        model.save(tmp_path / "saved")
+
+
+class Tripled(FeedForward):
+    """Has the parameters of its base, and yet another function."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 3.0 * super().forward(x)
+
+
+def build_tripled(config: TransformerConfig) -> Transformer:
+    model = build(config)
+    for module in model.modules():
+        if isinstance(module, FeedForward):
+            module.__class__ = Tripled
+    return model
+
+
+def test_a_build_that_makes_other_modules_than_those_saved_is_refused(saved: Path, tmp_path: Path) -> None:
+    for other, says in ((build_tripled, rf"{__name__}\.Tripled"), (Transformer, "those of its configuration")):
+        with pytest.raises(ModelError, match=f"was saved with the modules {NAME}, but build makes {says}"):
+            Transformer.load(saved, build=other)
+    content = json.loads((saved / "config.json").read_text())
+    del content["modules"]
+    (saved / "config.json").write_text(json.dumps(content))
+    Transformer.load(saved, build=build_tripled)
+
+
+def test_a_build_that_returns_the_same_model_again_is_refused(run: Run, tmp_path: Path) -> None:
+    made: list[Transformer] = []
+
+    def same(config: TransformerConfig) -> Transformer:
+        made.append(made[0] if made else Transformer(config))
+        return made[-1]
+
+    with pytest.raises(ConfigError, match="build must return a new model each time"):
+        regard.train(run, tmp_path / "one", build=same)
+
+    def with_same_encoder(config: TransformerConfig) -> Transformer:
+        model = Transformer(config)
+        model.encoder = made[0].encoder
+        return model
+
+    with pytest.raises(ConfigError, match="build must return a new model each time"):
+        regard.train(run, tmp_path / "other", build=with_same_encoder)
+
+
+def doubled_loss(model: Transformer, batch: Batch) -> Tensor:
+    return 2.0 * cross_entropy()(model, batch)
+
+
+def test_a_run_is_resumed_with_the_loss_that_it_was_trained_with(run: Run, tmp_path: Path) -> None:
+    longer = run.model_copy(update={"training": run.training.model_copy(update={"steps": 18})})
+    out = regard.train(run, tmp_path / "out", loss=doubled_loss)
+    name = rf"{__name__}\.doubled_loss"
+    with pytest.raises(ConfigError, match=f"was trained with the loss {name}; now it is that of its run"):
+        regard.train(longer, out)
+    with pytest.raises(ConfigError, match=rf"with the loss {name}; now it is .*cross_entropy\.<locals>\.loss"):
+        regard.train(longer, out, loss=cross_entropy(0.0))
+    regard.train(longer, out, loss=doubled_loss)
+    plain = regard.train(run, tmp_path / "plain")
+    with pytest.raises(ConfigError, match=f"with the loss that of its run; now it is {name}"):
+        regard.train(longer, plain, loss=doubled_loss)
+
+
+def test_a_checkpoint_without_the_name_of_its_loss_is_resumed(run: Run, tmp_path: Path) -> None:
+    out = regard.train(run, tmp_path / "out", loss=doubled_loss)
+    for path in step_directories(out / "checkpoints"):
+        found = read_checkpoint(path)
+        state = {name: value for name, value in found.state.items() if name != "loss"}
+        shutil.rmtree(path)
+        write_checkpoint(path.parent, step_of(path), state, found.tensors)
+    regard.train(run, out)
 
 
 def test_training_says_which_modules_run_as_they_are_written(run: Run, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Speed by replacement: known modules change their class, in place, to one that computes the same by kernels."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import nn
 
@@ -9,7 +9,6 @@ from regard.acceleration.attention import KernelAttention
 from regard.acceleration.known import (
     KERNEL_PARTS,
     REFERENCES,
-    changed_classes,
     is_sharded,
     reference_type,
     unknown_module,
@@ -64,13 +63,14 @@ def accelerate(
     what they multiply while they train. Modules that are not known (a subclass, a module with hooks) stay as they are,
     and so do heads.
     """
+    if precision not in get_args(Precision):
+        raise InputError(f"precision is {precision!r}; it is one of {', '.join(get_args(Precision))}")
     if softmax_gradient not in ("exact", "sampled"):
         raise InputError(f"softmax_gradient is {softmax_gradient!r}; it is exact or sampled")
     report = Report()
     replacements = _replacements(precision, softmax_gradient)
     heads = {name: module for name, module in model.named_modules() if isinstance(module, Head)}
     report.left |= {name or "the model": "is a head, a small part of the work" for name in heads}
-    changed = changed_classes()
     plain = {part for head in heads.values() for part in head.modules()}
     for name, module in model.named_modules():
         if module in plain:
@@ -78,7 +78,7 @@ def accelerate(
         if type(module) in REFERENCES:  # replaced before, perhaps for another precision
             module.__class__ = REFERENCES[type(module)]
         reference = reference_type(module, KERNEL_PARTS)
-        if (reference is None or reference in changed) and any(isinstance(module, base) for base in replacements):
+        if reference is None and any(isinstance(module, base) for base in replacements):
             report.left[name or "the model"] = (unknown_module(module, KERNEL_PARTS) or "").removeprefix("the model ")
         elif reference in replacements and is_sharded(module):
             report.left[name or "the model"] = "is sharded already: accelerate comes before fully_shard"

@@ -82,6 +82,7 @@ class KernelAttention(MultiHeadAttention):
         return (
             self.kind is None
             and self.softcap is None
+            and isinstance(self.scale, int | float)
             and all(reference_type(part, KERNEL_PARTS) is not None for part in parts)
             and (not isinstance(self.pattern, SlidingWindow) or (self.pattern.size > 0 and self.pattern.sinks == 0))
             and at.query_index is at.query_positions

@@ -23,6 +23,8 @@ class FusedResidual(Residual):
             or self.placement != "post"
             or not isinstance(norm, LayerNorm)
             or reference_type(norm) is not LayerNorm
+            or norm.weight is None
+            or norm.bias is None
             or reference_type(dropout) is not Dropout
         ):
             return super().forward(x_BTD, sublayer)

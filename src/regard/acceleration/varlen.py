@@ -82,9 +82,9 @@ def varlen_part(mask: Mask | None) -> tuple[bool, SameSequence | None]:
     """Return whether a mask is causal, and its sequences; none where it is, or has, anything else."""
     if isinstance(mask, SameSequence):
         return False, mask
-    if isinstance(mask, And):
+    if type(mask) is And:
         for one, other in ((mask.first, mask.second), (mask.second, mask.first)):
-            if isinstance(one, SameSequence) and isinstance(other, Causal) and other.offset_B is None:
+            if isinstance(one, SameSequence) and type(other) is Causal and other.offset_B is None:
                 return True, one
     return False, None
 

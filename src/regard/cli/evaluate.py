@@ -68,16 +68,16 @@ def evaluate(
     if refused:
         raise InputError(f"{refused[0]} needs --model; the evaluation of a run takes --beam only")
     runtime.set_threads()
-    _evaluate_run(directory, run or directory, metric, search.get("beam"))
+    _evaluate_run(directory, run or directory, metric, search.get("beam"), runtime.device)
 
 
-def _evaluate_run(directory: Path, run: Path, metric: str | None, beam: int | None) -> None:
+def _evaluate_run(directory: Path, run: Path, metric: str | None, beam: int | None, device: str) -> None:
     from regard.training.evaluation import evaluate_run, evaluate_run_by_task
 
     if metric is None:
-        result, scores = evaluate_run_by_task(directory, run, beam=beam, bootstrap=1000)
+        result, scores = evaluate_run_by_task(directory, run, beam=beam, bootstrap=1000, device=device)
     else:
-        result, scores = evaluate_run(directory, run, metric=metric, beam=beam), {}
+        result, scores = evaluate_run(directory, run, metric=metric, beam=beam, device=device), {}
     typer.echo(f"loss {result.loss:.4f} per token, perplexity {result.perplexity:.2f}")
     if result.score is not None:
         typer.echo(result.score.text)

@@ -1,7 +1,7 @@
 """Multi-head attention: every head projects, attends and is mixed back into the model."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -80,7 +80,7 @@ class MultiHeadAttention(nn.Module):
         parts = AttentionParts() if parts is None else parts
         self.positions, self.pattern, self.kind = parts.positions, parts.pattern, parts.kind
         self.query_norm, self.key_norm = parts.query_norm, parts.key_norm
-        self.scale = self.d_k**-0.5 if parts.scale is None else parts.scale
+        self.scale: float | Any = self.d_k**-0.5 if parts.scale is None else parts.scale  # or a tensor, to learn
         self.softcap = parts.softcap
 
     @overload
@@ -307,7 +307,7 @@ class MultiHeadAttention(nn.Module):
     def variations(self) -> list[str]:
         """Return the names of the parts that make this layer differ from the paper's."""
         names = ("positions", "pattern", "kind", "query_norm", "key_norm", "softcap")
-        scale = [] if self.scale == self.d_k**-0.5 else ["scale"]
+        scale = [] if type(self.scale) is float and self.scale == self.d_k**-0.5 else ["scale"]
         return [name for name in names if getattr(self, name) is not None] + scale
 
     def _output(self, heads_BHTV: Tensor) -> Tensor:

@@ -61,10 +61,10 @@ def indexed(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 def _parts(mask: Mask | None) -> list[Mask]:
     """Return the masks that are combined by `&`."""
-    if isinstance(mask, And):
+    if type(mask) is And:  # a subclass may be any mask
         return _parts(mask.first) + _parts(mask.second)
     return [] if mask is None else [mask]
 
 
 def _is_causal(mask: Mask) -> bool:
-    return isinstance(mask, Causal) and mask.offset_B is None
+    return type(mask) is Causal and mask.offset_B is None

@@ -30,7 +30,8 @@ class SharedLayers(nn.ModuleList):
     def _register(self, layers: Iterable[nn.Module]) -> None:
         by_depth = list(layers)
         numbers = {layer: number for number, layer in enumerate(dict.fromkeys(by_depth))}
-        self._modules = {str(number): layer for layer, number in numbers.items()}
+        self._modules.clear()  # the same dict: `Snapshot` compares what it holds
+        self._modules.update({str(number): layer for layer, number in numbers.items()})
         self.order = tuple(numbers[layer] for layer in by_depth)
 
     def __len__(self) -> int:

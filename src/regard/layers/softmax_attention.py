@@ -51,7 +51,7 @@ class Placement:
 class SoftmaxAttention:
     """softmax(cap(QKᵀ · scale) + bias + M)V + values, over the keys that a pattern allows."""
 
-    scale: float
+    scale: float | Tensor
     positions: RelativePositions | None = None
     pattern: Pattern | None = None
     softcap: float | None = None

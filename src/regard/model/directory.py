@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from regard.errors import ConfigError, ModelError, shown
 from regard.files import check_is_file, check_names, read_json, replaced_files
 from regard.model.config import TransformerConfig
+from regard.model.undescribed import same_names
 
 Origin = str | os.PathLike[str]
 
@@ -54,6 +55,13 @@ def check_model(model: object) -> None:
                 f"{place} is a buffer, and only parameters are saved: make it a parameter with requires_grad=False, "
                 "or register it with persistent=False if it is a constant that build makes again"
             )
+        if type(module).get_extra_state is not nn.Module.get_extra_state:
+            raise ModelError(
+                f"{name or 'the model'} has a get_extra_state, and only parameters are saved: "
+                "make that state a parameter with requires_grad=False"
+            )
+    for name, parameter in model.named_parameters():
+        _check_type(name, parameter)
 
 
 def write_model_directory(path: Path, model: SavedModel) -> None:
@@ -101,12 +109,24 @@ def read_modules(path: Path) -> tuple[str, ...]:
 def check_build(path: Origin, modules: tuple[str, ...], build: Build | None) -> None:
     """Raise a `ModelError` if a saved model has modules that only a `build` function can make."""
     if modules and build is None:
-        more = f" and {len(modules) - 3} more" if len(modules) > 3 else ""
         raise ModelError(
             f"{path} was saved with modules that its configuration does not describe: "
-            f"{', '.join(map(_name, modules[:3]))}{more}; "
+            f"{_first_names(modules, ())}; "
             "load it in Python with build=, the function that makes the model from its config"
         )
+
+
+def check_modules(path: Origin, saved: tuple[str, ...], built: tuple[str, ...]) -> None:
+    """Raise a `ModelError` if a build makes other modules than those of a saved model, where these are recorded."""
+    if saved and not same_names(saved, built):
+        before, now = _first_names(saved, built), _first_names(built, saved) or "those of its configuration"
+        raise ModelError(f"{path} was saved with the modules {before}, but build makes {now}")
+
+
+def _first_names(names: tuple[str, ...], others: tuple[str, ...]) -> str:
+    """Return three names and how many more there are; first come those that are not among the others."""
+    ordered = sorted(names, key=lambda name: name in others)
+    return ", ".join(map(_name, ordered[:3])) + (f" and {len(ordered) - 3} more" if len(ordered) > 3 else "")
 
 
 def _check_finished(path: Path) -> None:
@@ -179,11 +199,13 @@ def _check_header(path: Path, largest: int | None) -> None:
 def common_type(tensors: Mapping[str, Tensor], *, source: Origin) -> torch.dtype:
     """Return the floating-point type that holds all of these tensors."""
     for name, tensor in tensors.items():
-        if tensor.dtype not in _WEIGHT_TYPES:
-            raise ModelError(
-                f"{source}: {_name(name)} is {tensor.dtype}; weights are float64, float32, float16 or bfloat16"
-            )
+        _check_type(f"{source}: {_name(name)}", tensor)
     return reduce(torch.promote_types, (tensor.dtype for tensor in tensors.values()))
+
+
+def _check_type(name: str, tensor: Tensor) -> None:
+    if tensor.dtype not in _WEIGHT_TYPES:
+        raise ModelError(f"{name} is {tensor.dtype}; weights are float64, float32, float16 or bfloat16")
 
 
 @torch.no_grad()

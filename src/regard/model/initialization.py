@@ -28,16 +28,18 @@ def initialize(model: nn.Module) -> None:
 
 
 class NoInitialization(TorchFunctionMode):
-    """A context in which nothing is initialized: for parameters that are all read from a file next."""
+    """A context in which parameters are not initialized: they are all read from a file next. Buffers may not be."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Leave what would be initialized as it is in memory."""
+        """Leave parameters that would be initialized as they are in memory."""
         kwargs = kwargs or {}
         # Some functions of nn.init come here themselves, of others what they call.
         if getattr(func, "__module__", None) == nn.init.__name__ or func in (Tensor.uniform_, Tensor.normal_):
-            return args[0] if args else kwargs["tensor"]
+            tensor = args[0] if args else kwargs["tensor"]
+            if isinstance(tensor, nn.Parameter) or tensor.is_meta:
+                return tensor
         return func(*args, **kwargs)
 
 

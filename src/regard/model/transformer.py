@@ -20,6 +20,7 @@ from regard.model.directory import (
     SavedModel,
     check_build,
     check_model,
+    check_modules,
     common_type,
     load_tensors,
     read_model_directory,
@@ -233,7 +234,8 @@ class Transformer(nn.Module):
         """Read a model directory, ready to use: in evaluation mode, in the widest precision it was saved in.
 
         `at_least` widens it further, `torch.float32` to compute with what was saved as float16. `build` makes the model
-        of a config where it has modules that the config does not describe; without it such a directory is refused.
+        of a config where it has modules that the config does not describe; without it, or where it makes other modules
+        than those that were saved, such a directory is refused.
         """
         config, tensors, modules = read_model_directory(Path(path))
         check_build(path, modules, build)
@@ -242,6 +244,8 @@ class Transformer(nn.Module):
         with NoInitialization(), torch.device("meta"):  # sizes are compared before memory is allocated
             sized = make(config)
         check_model(sized)
+        if modules:
+            check_modules(path, modules, undescribed_modules(sized, plain_model(config)))
         load_tensors(sized, tensors, source=path)
         with NoInitialization():
             model = make(config).to(saved if at_least is None else torch.promote_types(saved, at_least))

@@ -1,7 +1,13 @@
-"""Differences between a model and its configuration: custom modules, methods, hooks and settings."""
+"""Differences between a model and its configuration: custom modules, methods, hooks, settings and weight tying."""
+
+from collections.abc import Collection
 
 from torch import nn
 
+from regard.errors import shown
+
+REPLACES = "_regard_replaces"
+"""The attribute by which a replacement's class names the plain class that it computes the same as."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OF_TRAINING = frozenset({"training", "rate", "dropout"})  # they change no function of a trained model
 _NOTHING = object()
@@ -21,17 +27,41 @@ def undescribed_modules(model: nn.Module, plain: nn.Module) -> tuple[str, ...]:
     >>> undescribed_modules(model, plain)
     ("regard.layers.feed_forward.FeedForward (its activation is 'gelu')",)
     """
-    expected = dict(plain.named_modules())
+    expected = dict(plain.named_modules(remove_duplicate=False))
     found, foreign = set(), ["\0"]
-    for name, module in model.named_modules():
+    for name, module in model.named_modules(remove_duplicate=False):
         other = expected.pop(name, None)
-        if not _is_ours(type(module)):
+        if not _is_ours(_plain_class(module)):
             found.add(_name(module))
             foreign.append(f"{name}." if name else "")
         elif not name.startswith(tuple(foreign)) and (reason := _difference(module, other)):
             found.add(f"{_name(module)} ({reason})")
     left_out = {_name(other) for name, other in expected.items() if not name.startswith(tuple(foreign))}
-    return tuple(sorted(found | {f"{name} (one is left out)" for name in left_out}))
+    found |= {f"{name} (one is left out)" for name in left_out}
+    return tuple(sorted(found | _tied_otherwise(model, plain, tuple(foreign))))
+
+
+def same_names(one: Collection[str], other: Collection[str]) -> bool:
+    """Whether two lists name the same classes: a script is `__main__` where it runs, and not where it is imported.
+
+    >>> same_names(["__main__.Doubled"], ["experiment.Doubled"])
+    True
+    """
+
+    def is_like(name: str, another: str) -> bool:
+        pair = ((name, another), (another, name))
+        return name == another or any(a.startswith("__main__.") and b.endswith(a[len("__main__") :]) for a, b in pair)
+
+    return all(any(is_like(name, another) for another in other) for name in one) and all(
+        any(is_like(name, another) for another in one) for name in other
+    )
+
+
+def _plain_class(module: nn.Module) -> type[nn.Module]:
+    """Return the class of a module, or the one that it replaces: for this class alone, not for subclasses of it."""
+    cls = type(module)
+    plain: type[nn.Module] = vars(cls).get(REPLACES, cls)
+    return plain
 
 
 def _is_ours(cls: type[nn.Module]) -> bool:
@@ -39,27 +69,69 @@ def _is_ours(cls: type[nn.Module]) -> bool:
 
 
 def _name(module: nn.Module) -> str:
-    return f"{type(module).__module__}.{type(module).__qualname__}"
+    cls = _plain_class(module)
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _difference(module: nn.Module, other: nn.Module | None) -> str | None:
     """Return how a module differs from that of the plain model; a replacement of `regard.accelerate` does not."""
     if other is None:
         return "one more than in its configuration"
-    if not isinstance(module, type(other)):
+    if _plain_class(module) is not type(other):
         return f"in place of a {type(other).__name__}"
     own = sorted(name for name in vars(module) if callable(getattr(type(module), name, None)))
     if own:
         return f"has a {own[0]} of its own"
     if any(getattr(module, name) for name in _HOOKS):
         return "has hooks"
-    for name, value in vars(other).items():
-        if name.startswith("_") or name in _OF_TRAINING or not _is_setting(value):
+    for name in sorted(module._parameters.keys() | other._parameters.keys()):
+        has, should = (one._parameters.get(name) is not None for one in (module, other))
+        if has != should:
+            return f"has {'a' if has else 'no'} {name}"
+    return _changed_setting(module, other)
+
+
+def _changed_setting(module: nn.Module, other: nn.Module) -> str | None:
+    """Return the first setting that differs; an attribute of an instance may shadow a setting of its class."""
+    for name in sorted(vars(module).keys() | vars(other).keys()):
+        expected = vars(other).get(name, getattr(type(other), name, _NOTHING))
+        if name.startswith("_") or name in _OF_TRAINING or not _is_setting(expected):
             continue
-        if (changed := vars(module).get(name, _NOTHING)) != value:
-            return f"its {name} is {'gone' if changed is _NOTHING else repr(changed)}"
+        found = getattr(module, name, _NOTHING)
+        if not _is_setting(found):  # whose repr may differ from one process to the next
+            return f"its {name} is {'gone' if found is _NOTHING else f'a {type(found).__name__}'}"
+        if found != expected:
+            return f"its {name} is {shown(found)}"
     return None
 
 
 def _is_setting(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str | tuple | list)
+
+
+def _tied_otherwise(model: nn.Module, plain: nn.Module, foreign: tuple[str, ...]) -> set[str]:
+    """Return the classes with a parameter that is one with other parameters than in the plain model."""
+    both = _parameters(model).keys() & _parameters(plain).keys()
+    inspected = sorted(name for name in both if not name.startswith(foreign))
+    names, expected = _names_by_name(model, inspected), _names_by_name(plain, inspected)
+    found: dict[tuple[str, str], str] = {}
+    for name in inspected:
+        if names[name] != expected[name]:
+            place, _, parameter = name.rpartition(".")
+            cls = _name(model.get_submodule(place))
+            more, fewer = (sorted(a[name] - b[name]) for a, b in ((names, expected), (expected, names)))
+            said = f"also {more[0]}" if more else f"not also {fewer[0]}"
+            found.setdefault((cls, parameter), f"{cls} (its {parameter} is {said})")
+    return set(found.values())
+
+
+def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    return dict(model.named_parameters(remove_duplicate=False))
+
+
+def _names_by_name(model: nn.Module, inspected: list[str]) -> dict[str, set[str]]:
+    """Return for each name of a parameter all names of the same one."""
+    parameters, names = _parameters(model), dict[nn.Parameter, set[str]]()
+    for name in inspected:
+        names.setdefault(parameters[name], set()).add(name)
+    return {name: names[parameters[name]] for name in inspected}

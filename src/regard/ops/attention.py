@@ -26,7 +26,7 @@ def reference_attention(
     return output_BHTV, weights_BHTS
 
 
-def attention_scores(query_BHTK: Tensor, key_BGSK: Tensor, scale: float) -> Tensor:
+def attention_scores(query_BHTK: Tensor, key_BGSK: Tensor, scale: float | Tensor) -> Tensor:
     """Compare every query with every key: QKᵀ · scale, of shape BHTS, in float32 at least: half would overflow."""
     key_BHSK = repeat_heads(key_BGSK, query_BHTK.size(1))
     precision = torch.promote_types(query_BHTK.dtype, torch.float32)
@@ -130,7 +130,7 @@ def attention(
     *,
     causal: bool = False,
     bias: Tensor | None = None,
-    scale: float | None = None,
+    scale: float | Tensor | None = None,
     dropout: float = 0.0,
     return_weights: Literal[False] = False,
 ) -> Tensor: ...
@@ -143,7 +143,7 @@ def attention(
     *,
     causal: bool = False,
     bias: Tensor | None = None,
-    scale: float | None = None,
+    scale: float | Tensor | None = None,
     dropout: float = 0.0,
     return_weights: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
@@ -155,7 +155,7 @@ def attention(
     *,
     causal: bool = False,
     bias: Tensor | None = None,
-    scale: float | None = None,
+    scale: float | Tensor | None = None,
     dropout: float = 0.0,
     return_weights: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
@@ -172,14 +172,16 @@ def attention(
     Queries are (T, K), (B, T, K) or (B, H, T, K), keys (…, S, K) and values (…, S, V); K and V may differ, and there
     may be fewer key and value heads than query heads, as long as these divide. `mask` is boolean, True = may attend,
     and broadcasts to the scores (…, T, S); `causal` adds the left-to-right mask; `bias` is the additive M. `scale` is
-    1/√K unless given. A query that may attend to nothing gets zeros. With `return_weights` the weights come too, as
-    they are before dropout.
+    1/√K unless given; a tensor multiplies the queries, so that it may be learned. A query that may attend to nothing
+    gets zeros. With `return_weights` the weights come too, as they are before dropout.
     """
+    if isinstance(scale, Tensor):
+        query, scale = (query * scale).to(query.dtype), 1.0
     _check_shapes(query, key, value)
     checked_rate(dropout)
-    if scale is not None and not math.isfinite(scale):
-        raise InputError(f"scale is {scale}; scores are multiplied by it, so it must be finite")
     scale = max(query.size(-1), 1) ** -0.5 if scale is None else scale
+    if not math.isfinite(scale):
+        raise InputError(f"scale is {scale}; scores are multiplied by it, so it must be finite")
     rank, device = query.dim(), query.device
     with_heads = (x if rank == 4 else x[None, None] if rank == 2 else x[:, None] for x in (query, key, value))
     query_BHTK, key_BGSK, value_BGSV = with_heads

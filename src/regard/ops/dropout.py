@@ -57,8 +57,7 @@ def dropout_scale(rate: float) -> float:
 
 def _kept(starts_R: Tensor, rate: float, shape: torch.Size) -> Tensor:
     """Return a byte for each element: 1 if it stays, 0 if it is dropped."""
-    rows = starts_R.size(0)
-    elements = shape.numel() // rows if rows else 0
+    elements = shape.numel() // max(starts_R.size(0), 1)
     if not fits_bytes(rate):
         words_RX = random_words(starts_R, -(-elements // 2)).view(torch.int32)
         threshold = round(rate * 2**32) - 2**31

@@ -170,12 +170,12 @@ def _check_place(x: Tensor, name: str, device: torch.device) -> None:
 
 def kernel_mask(mask: Mask | None, T: int, S: int, device: torch.device) -> tuple[bool, Tensor | None]:
     """Split a mask into what a fused kernel takes: whether it is causal, and a tensor for the rest."""
-    if isinstance(mask, And):
+    if type(mask) is And:  # a subclass may be any mask
         first_causal, first = kernel_mask(mask.first, T, S, device)
         second_causal, second = kernel_mask(mask.second, T, S, device)
         rest = first if second is None else second if first is None else first & second
         return first_causal or second_causal, rest
-    if isinstance(mask, Causal) and mask.offset_B is None and (T == S or (T == 1 and S > 0)):
+    if type(mask) is Causal and mask.offset_B is None and (T == S or (T == 1 and S > 0)):
         # One query, the newest position of a cached decoder, sees all before it. T == S is no bool when compiled.
         return (True, None) if T == S else (False, None)
     return False, None if mask is None else mask.dense(T, S, device)

@@ -37,9 +37,6 @@ def sinusoidal_positions(
     position_T1 = torch.arange(length, dtype=torch.float64, device=device)[:, None]
     exponent = torch.arange(0, d_model, 2, dtype=torch.float64, device=device) / d_model
     angle = position_T1 * 10000.0**-exponent
-    sines, cosines = angle.sin(), angle.cos()[:, : d_model // 2]
-    if layout == "halves":
-        return torch.cat([sines, cosines], dim=1).to(dtype)
-    table = torch.empty(length, d_model, dtype=torch.float64, device=device)
-    table[:, 0::2], table[:, 1::2] = sines, cosines
-    return table.to(dtype)
+    waves = (angle.sin(), angle.cos())
+    table = torch.cat(waves, dim=1) if layout == "halves" else torch.stack(waves, dim=2).flatten(1)
+    return table[:, :d_model].to(dtype).contiguous()

@@ -55,8 +55,7 @@ def stream_starts(x: Tensor, per_word: int = 8) -> Tensor:
 
 def random_words(starts_R: Tensor, count: int) -> Tensor:
     """Return the first words of each row."""
-    numbers = torch.arange(1, count + 1, device=starts_R.device)
-    return mixed(starts_R[:, None] + numbers * _GOLDEN)
+    return mixed(starts_R[:, None] + torch.arange(1, count + 1, device=starts_R.device) * _GOLDEN)
 
 
 def mixed(words: Tensor) -> Tensor:
@@ -84,6 +83,8 @@ class _RowKeys:
     """The row and the position of each row of what is dropped from, where positions are rows of their own."""
 
     def starts(self, x: Tensor, per_word: int) -> Tensor:
+        if torch._C._current_graph_task_id() != -1:  # a backward pass is running
+            raise InputError("dropout keyed by step cannot be recomputed; set it to 0, or checkpoint no layers with it")
         rows, given = self.keys_B.size(0), x.shape[:1].numel()
         if self.places is not None:
             rows, given = self.places[0].size(0), x.shape[:-1].numel()

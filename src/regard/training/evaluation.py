@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from regard.data.corpora import Corpus
 from regard.data.tokenizer import TOKENIZER
+from regard.devices import resolve_device
 from regard.errors import ConfigError, ModelError
 from regard.files import read_json
 from regard.model import Transformer
@@ -37,17 +38,26 @@ class Evaluation(NamedTuple):
 
 
 def evaluate_run(
-    model: Path, run_directory: Path, *, metric: str | None = None, beam: int | None = None
+    model: Path,
+    run_directory: Path,
+    *,
+    metric: str | None = None,
+    beam: int | None = None,
+    device: str = "cpu",
 ) -> ValidationResult:
-    """Validate a model directory on the run's validation data."""
+    """Validate a model directory on the run's validation data, on a device."""
     changes = {key: value for key, value in (("metric", metric), ("beam", beam)) if value is not None}
-    return _validator(run_directory, None, changes).validate(Transformer.load(model))
+    place, validator = resolve_device(device), _validator(run_directory, None, changes)
+    return validator.validate(Transformer.load(model).to(place))
 
 
-def evaluate_run_by_task(model: Path, run_directory: Path, *, beam: int | None, bootstrap: int) -> Evaluation:
-    """Validate a model directory on the run's validation data, by all metrics of each task."""
+def evaluate_run_by_task(
+    model: Path, run_directory: Path, *, beam: int | None, bootstrap: int, device: str = "cpu"
+) -> Evaluation:
+    """Validate a model directory on the run's validation data, by all metrics of each task, on a device."""
     changes: dict[str, Any] = {"metric": "loss", **({} if beam is None else {"beam": beam})}
-    validator, weights = _validator(run_directory, None, changes), Transformer.load(model)
+    place, validator = resolve_device(device), _validator(run_directory, None, changes)
+    weights = Transformer.load(model).to(place)
     return Evaluation(validator.validate(weights), validator.scores_by_task(weights, bootstrap))
 
 

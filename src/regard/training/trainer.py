@@ -15,10 +15,12 @@ from regard.model.directory import (
     SNAPSHOTS,
     SavedModel,
     check_build,
+    check_modules,
     load_tensors,
     read_model_directory,
     write_model_directory,
 )
+from regard.model.undescribed import same_names
 from regard.training.averaging import average, chosen_snapshots
 from regard.training.callbacks import Callback, MetricsFile
 from regard.training.checkpoints import (
@@ -70,7 +72,7 @@ class Trainer:
         self._progress = Progress()
         training = run.training
         loss_at = losses_of(training) if loss is None else lambda step: loss
-        self._build = build
+        self._build, self._loss = build, None if loss is None else _qualified_name(loss)
         self._train_step = TrainStep(run, prepared.model, processes, loss_at, build)
         self._modules = self._train_step.undescribed_modules
         if self._modules:
@@ -100,6 +102,7 @@ class Trainer:
             self._validator = Validator(prepared.run, run.data.valid, prepared.valid, sides)
             # A plain copy: what validates is the model as it is read, not as kernels compute it.
             self._validated_model = build(prepared.model).to(processes.device)
+            _check_separate(self._train_step.model, self._validated_model)
             if run.validation.metric != "loss" and run.shape != "encoder-only":
                 callback.on_message(f"validation decodes with the {choose_backend(self._validated_model).name}")
         self._recent = Recent()
@@ -124,6 +127,7 @@ class Trainer:
         elif (beginning := self._run.training.start_from) is not None:
             _, weights, modules = read_model_directory(beginning)
             check_build(beginning, modules, None if self._build is Transformer else self._build)
+            check_modules(beginning, modules, self._modules)
             load_tensors(self._build(self._prepared.model), weights, source=beginning)  # all of them, and no others
             self._train_step.load({"weights": weights, "running": weights, "moments": {}}, beginning)
             self._callback.on_message(f"starting from the weights of {beginning}")
@@ -142,9 +146,10 @@ class Trainer:
                 f"{self._out} was trained on other data, or with other tokenizers, than the run names now"
             )
         before = tuple(found.state.get("modules", ()))
-        if before != self._modules:
+        if not same_names(before, self._modules):
             trained, now = (", ".join(names) or "those of its configuration" for names in (before, self._modules))
             raise ConfigError(f"{self._out} was trained with other modules: {trained}; now they are {now} (build=)")
+        self._check_loss(found.state)
         self._train_step.load(found.tensors, found.path)
         self._progress = Progress.of(found.state["progress"])
         self._callback.on_message(f"resumed at step {self.step:,} of {self.total:,}")
@@ -152,6 +157,14 @@ class Trainer:
             self._callback.on_message(
                 f"results may differ in the last bits from a run without a pause: {'; '.join(changed)}"
             )
+
+    def _check_loss(self, state: dict[str, Any]) -> None:
+        if "loss" not in state:  # of a version that did not record it
+            return
+        before, now = ((name,) if isinstance(name, str) else () for name in (state["loss"], self._loss))
+        if not same_names(before, now):
+            trained, given = ("".join(name) or "that of its run" for name in (before, now))
+            raise ConfigError(f"{self._out} was trained with the loss {trained}; now it is {given} (loss=)")
 
     def train(self, stop: Stop) -> bool:
         """Train until the run's end, and say whether it was reached: a signal ends it sooner."""
@@ -335,6 +348,7 @@ class Trainer:
             "data": self._prepared.fingerprints,
             "environment": self._environment,
             "modules": list(self._modules),
+            "loss": self._loss,
         }
         if self._train_step.sharded:
             self._save_parts(parent, state)
@@ -358,3 +372,18 @@ class Trainer:
         else:
             fresh = Path(processes.broadcast(None))
             processes.all_gather(write_parts(fresh, parts, rank=processes.rank, processes=processes.count))
+
+
+def _qualified_name(loss: Loss) -> str:
+    named = loss if hasattr(loss, "__qualname__") else type(loss)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _check_separate(trained: Transformer, validated: Transformer) -> None:
+    """Refuse a build whose models share parts: in evaluation mode the one would change the other."""
+    mine, theirs = ({*model.modules(), *model.parameters()} for model in (trained, validated))
+    if not mine.isdisjoint(theirs):
+        raise ConfigError(
+            "build must return a new model each time it is called: the model that is validated "
+            "has modules or parameters of the one that is trained"
+        )

@@ -308,3 +308,9 @@ def test_cached_decoding_of_an_accelerated_model() -> None:
     cache = model.start_cache(model.encode(source))
     steps = [model.logits(model.decode(target[:, t : t + 1], cache=cache)) for t in range(5)]
     torch.testing.assert_close(torch.cat(steps, 1), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["INT8", "half", None])
+def test_a_wrong_precision_is_told(precision: Any) -> None:
+    with pytest.raises(InputError, match="it is one of float64, float32, bfloat16, float16, int8"):
+        accelerate(nn.Linear(2, 2), precision=precision)

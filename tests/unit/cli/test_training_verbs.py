@@ -266,3 +266,12 @@ def test_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     else:
         assert code == 0
         assert list((tmp_path / "out" / "tensorboard").glob("events*"))
+
+
+def test_evaluate_takes_the_device_of_a_run(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in ((), ("--metric", "bleu")):
+        assert call(monkeypatch, "evaluate", trained, "--device", "nonsense", *arguments) != 0
+        assert "device 'nonsense' is not known" in capsys.readouterr().err
+        assert call(monkeypatch, "evaluate", trained, "--device", "cpu", *arguments) == 0

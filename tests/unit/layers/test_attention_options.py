@@ -1,5 +1,6 @@
 """QK-norm, soft-capping and the scale of scores, against their formulas."""
 
+import copy
 import math
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard import MultiHeadAttention, TransformerConfig
 from regard.layers import AttentionParts, RMSNorm, softmax_attention
@@ -87,3 +88,30 @@ def test_the_switches_are_in_the_configuration() -> None:
         assert isinstance(layer.query_norm, RMSNorm)
         assert layer.query_norm.weight is not layer.key_norm.weight  # type: ignore[union-attr]
         assert layer.query_norm.eps == 1e-3
+
+
+@pytest.mark.parametrize("per_head", [False, True])
+@pytest.mark.parametrize("cap", [None, 2.0])
+def test_a_learned_scale_learns(per_head: bool, cap: float | None) -> None:
+    """A tensor is no plain scale, whatever its value; it multiplies the queries, in every way to compute attention."""
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(8, 4, parts=AttentionParts(softcap=cap)).double()
+    expected = copy.deepcopy(layer)
+    scale = torch.linspace(0.3, 0.9, H).double()[:, None, None] if per_head else torch.tensor(2**-0.5).double()
+    layer.scale = nn.Parameter(scale)
+    assert layer.variations()[-1] == "scale"
+    with torch.no_grad():
+        for projected in (expected.query.weight, expected.query.bias):
+            projected.view(H, 2, -1).mul_(scale * 2**0.5)
+    x = torch.randn(2, 5, 8).double()
+    wanted, weights = expected(x, causal=True, return_weights=True)
+    output = layer(x, causal=True)
+    torch.testing.assert_close(output, wanted)
+    torch.testing.assert_close(layer(x, causal=True, return_weights=True), (wanted, weights))
+    output.square().sum().backward()
+    assert isinstance(layer.scale, nn.Parameter)
+    assert layer.scale.grad is not None
+    assert layer.scale.grad.shape == scale.shape
+    assert layer.scale.grad.abs().min() > 0
+    cache = layer.start_cache()
+    torch.testing.assert_close(torch.cat([layer(x[:, t : t + 1], cache=cache) for t in range(5)], dim=1), wanted)

@@ -41,3 +41,12 @@ def test_it_can_be_changed_like_a_list(layers: list[nn.Module]) -> None:
 def test_layers_that_differ_are_an_ordinary_list(layers: list[nn.Module]) -> None:
     assert type(stacked(layers)) is nn.ModuleList
     assert type(stacked([*layers, layers[0]])) is SharedLayers
+
+
+def test_a_change_is_seen_by_who_holds_its_modules(layers: list[nn.Module]) -> None:
+    a, b, c = layers
+    shared = SharedLayers([a, b, a])
+    modules = shared._modules
+    shared[0] = c
+    assert list(modules.values()) == [c, b]
+    assert shared._modules is modules

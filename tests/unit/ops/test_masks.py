@@ -1,3 +1,5 @@
+from dataclasses import dataclass
+
 import pytest
 import torch
 from hypothesis import given
@@ -5,8 +7,10 @@ from hypothesis import strategies as st
 
 import regard
 from regard.errors import InputError
-from regard.ops import Causal, KeyLengths
-from regard.ops.masks import kernel_mask
+from regard.layers.kv_cache import KeyValue
+from regard.layers.softmax_attention import Placement, SoftmaxAttention
+from regard.ops import Causal, KeyLengths, Mask, attention
+from regard.ops.masks import And, kernel_mask
 
 CPU = torch.device("cpu")
 
@@ -73,3 +77,29 @@ def test_bad_sizes_are_told() -> None:
         regard.causal_mask(-1)
     with pytest.raises(InputError, match=r"\(1, 2, 3\)"):
         regard.padding_mask(torch.zeros(1, 2, 3, dtype=torch.int64), 0)
+
+
+@dataclass(frozen=True)
+class Strict(Causal):
+    """A query does not attend to its own position."""
+
+    def dense(self, T: int, S: int, device: torch.device | None = None) -> torch.Tensor:
+        return super().dense(T, S, device).tril(-1)
+
+
+class Neither(And):
+    """Not what both masks allow, but the rest."""
+
+    def dense(self, T: int, S: int, device: torch.device | None = None) -> torch.Tensor:
+        return ~super().dense(T, S, device)
+
+
+@pytest.mark.parametrize("mask", [Strict(), KeyLengths(torch.tensor([4, 9])) & Strict(), Neither(Causal(), Strict())])
+def test_a_subclass_of_a_mask_is_what_it_writes_out(mask: Mask) -> None:
+    x = torch.randn(2, 2, 9, 8)
+    expected = attention(x, x, x, mask.dense(9, 9))
+    torch.testing.assert_close(attention(x, x, x, mask), expected)
+    index = torch.arange(9)
+    at = Placement(index, index, index, index)
+    in_blocks = SoftmaxAttention(8**-0.5)._in_blocks(x, KeyValue(x, x), mask, None, at, 4)
+    torch.testing.assert_close(in_blocks, expected)

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from regard.errors import InputError
 from regard.ops import applied_rate, dropout
@@ -51,3 +52,14 @@ def test_words_are_scrambled_as_splitmix64_does() -> None:
 
     found = mixed(words.clone()).tolist()
     assert [word % 2**64 for word in found] == [reference(word % 2**64) for word in words.tolist()]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_keyed_dropout_is_not_computed_again_in_a_backward_pass(reentrant: bool) -> None:
+    """A second use of the keys would drop other elements than the first, and give the gradients of another function."""
+    x = torch.ones(2, 8, requires_grad=True)
+    with keyed_dropout(torch.arange(2)):
+        output = checkpoint(dropout, x, 0.5, use_reentrant=reentrant)
+        with pytest.raises(InputError, match="keyed by step cannot be recomputed; set it to 0"):
+            output.sum().backward()
+    checkpoint(dropout, x, 0.5, use_reentrant=reentrant).sum().backward()  # torch keeps its own random state

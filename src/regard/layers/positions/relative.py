@@ -1,5 +1,7 @@
 """Base class of position encodings inside attention."""
 
+from typing import Any
+
 from torch import Tensor, nn
 
 
@@ -13,9 +15,16 @@ class RelativePositions(nn.Module):
     """
 
     adds_bias = False
-    """Whether there is a `bias`."""
+    """Whether there is a `bias`; true of a subclass that defines one, unless it says otherwise."""
     adds_values = False
-    """Whether there are `values`."""
+    """Whether there are `values`, likewise."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for method, flag in (("bias", "adds_bias"), ("values", "adds_values")):
+            nearest = next(base for base in cls.__mro__ if method in vars(base) or flag in vars(base))
+            if flag not in vars(nearest):
+                setattr(cls, flag, True)
 
     def rotate(self, x_BHTK: Tensor, positions: Tensor) -> Tensor:
         """Return queries or keys as they are compared, given their positions."""

@@ -15,6 +15,7 @@ from regard.layers import AttentionParts, softmax_attention
 from regard.layers.kv_cache import KeyValue
 from regard.layers.positions import ALiBi, RelativePositions, ShawPositions, T5Bias
 from regard.layers.positions.alibi import alibi_slopes
+from regard.layers.positions.relative import distances
 from regard.layers.positions.t5_bias import t5_buckets
 from regard.layers.softmax_attention import Placement, SoftmaxAttention
 from regard.ops.masks import Causal, DenseMask, Mask
@@ -263,3 +264,37 @@ def test_bad_options_are_told() -> None:
     layer = MultiHeadAttention(8, 2, parts=AttentionParts(positions=ALiBi(2)))
     with pytest.raises(InputError, match="5 queries attend to 7 keys"):
         layer(torch.randn(1, 5, 8), torch.randn(1, 7, 8))
+
+
+class NearBias(RelativePositions):
+    def bias(self, query_BHTK: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        return -5.0 * distances(query_positions, key_positions).abs()
+
+
+class WeightSums(RelativePositions):
+    def values(self, weights_BHTS: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        return weights_BHTS.sum(-1, keepdim=True)
+
+
+def test_what_a_subclass_defines_is_added() -> None:
+    class Silent(NearBias):
+        adds_bias = False
+
+    class StillSilent(Silent):
+        """What it inherits says that there is none."""
+
+    class Loud(Silent, WeightSums):
+        bias = NearBias.bias
+
+    flags = {cls: (cls.adds_bias, cls.adds_values) for cls in (NearBias, WeightSums, Silent, StillSilent, Loud)}
+    assert flags == {
+        NearBias: (True, False),
+        WeightSums: (False, True),
+        Silent: (False, False),
+        StillSilent: (False, False),
+        Loud: (True, True),
+    }
+    layer, x = MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
+    before = layer(x)
+    layer.positions = NearBias()
+    assert (layer(x) - before).abs().max() > 1e-3

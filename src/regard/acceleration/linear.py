@@ -53,7 +53,7 @@ def int8_linear(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> T
     Every row of x has a scale of its own for each 1,024 inputs, and so has every output: 63 and 64 steps on either side
     of zero, or 127 with VNNI. The gradient of x is computed likewise from the output's, with stochastic rounding, so
     that it is unbiased. In the gradient of the weights, a sum over rows, outputs and inputs have scales for each 1,024
-    rows, and both are rounded stochastically: what that adds to its variance is at most a hundredth of what comes from
+    rows, and both are rounded stochastically: what that adds to its variance is about a hundredth of what comes from
     the choice of the batch. The random bits are a function of the largest number that a scale is for.
     """
     if x.device != weight_XD.device:

@@ -422,9 +422,8 @@ def test_a_question_that_cannot_be_answered_is_refused_in_a_sentence(
         ({"num_beam": 3}, "a pipeline for summarization has no option 'num_beam'; did you mean num_beams?"),
         ({"colour": "red"}, "has no option 'colour'; it has .*num_beams"),
         ({"repetition_penalty": 1.2}, "repetition_penalty=1.2 is not supported: no_repeat_ngram_size is what keeps"),
-        ({"return_tensors": True}, "return_tensors=True is not supported: texts are returned"),
         ({"num_beams": 2, "num_return_sequences": 3}, r"n_best is 3, more than the beam of 2 .*num_beams is beam here"),
-        ({"do_sample": True, "num_beams": 3}, "do_sample with num_beams > 1 is beam sampling, which is not here"),
+        ({"do_sample": True, "num_beams": 3}, "is not supported; leave one of them out"),
         ({"max_length": 0}, "max_length is 0; a whole number of at least 1"),
         ({"max_length": 1}, "max_length is 1, of which 1 are there before the first is written"),
         ({"min_length": -1}, "min_length is -1; a whole number of at least 0"),
@@ -459,8 +458,8 @@ def test_options_that_change_nothing_are_taken(
     [
         ({"tokenizer": "t5-base"}, "tokenizer='t5-base' is not supported: a model directory has all"),
         ({"framework": "tf"}, "framework='tf' is not supported: models are PyTorch's"),
-        ({"torch_dtype": torch.float16}, "torch_dtype=torch.float16 cannot be had"),
-        ({"device": "cpu", "device_map": "auto"}, "device and device_map are both given"),
+        ({"torch_dtype": torch.float16}, "torch_dtype=torch.float16 is not supported"),
+        ({"device": "cpu", "device_map": "auto"}, "give device or device_map, not both"),
         ({"num_beam": 3}, "has no option 'num_beam'; did you mean num_beams?"),
     ],
 )
@@ -553,3 +552,30 @@ def test_questions_may_be_made_beforehand(loaded: SimpleNamespace) -> None:
     scores = [one["score"] for one in loaded.generative(question=QUESTION, context=CONTEXT, top_k=3)]
     assert scores == sorted(scores, reverse=True)
     assert loaded.question_answering(sample, doc_stride=192, max_seq_len=384)
+
+
+class Rows:
+    """A dataset that is read by index, as torch's are."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = texts
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, index: int) -> str:
+        return self.texts[index]
+
+
+def test_a_dataset_is_read_by_index() -> None:
+    translator = pipeline("translation_en_to_de", model="de-en")
+    texts = ["I am tired.", "I am hungry."]
+    assert list(translator(Rows(texts), batch_size=2)) == [[one] for one in translator(texts)]
+
+
+def test_token_ids_are_returned_in_place_of_texts() -> None:
+    translator = pipeline("translation_en_to_de", model="de-en")
+    (output,) = translator("I am tired.", return_tensors=True)
+    (text,) = translator("I am tired.")
+    assert output.keys() == {"translation_token_ids"}
+    assert translator.pipeline.target.decode(output["translation_token_ids"][:-1].tolist()) == text["translation_text"]

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from operator import itemgetter
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -143,11 +144,16 @@ def _is_pythons(name: str, value: object) -> bool:
     return name.startswith("__") and not callable(value)
 
 
+def _is_ours(value: object) -> bool:
+    """Whether a value is a function of regard's."""
+    return isinstance(value, FunctionType) and value.__module__.startswith("regard.")
+
+
 def _watched() -> list[_Namespace]:
     """Return the namespaces of everything that kernels stand for."""
     modules = {name: module for name, module in sys.modules.items() if name.startswith(("regard.layers", "regard.ops"))}
     found = [
-        _Namespace(name, None, vars(module), {key: value for key, value in vars(module).items() if callable(value)})
+        _Namespace(name, None, vars(module), {key: value for key, value in vars(module).items() if _is_ours(value)})
         for name, module in modules.items()
     ]
     for name, module in modules.items():

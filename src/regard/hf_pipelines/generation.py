@@ -37,7 +37,7 @@ class Text2TextGenerationPipeline(HuggingFacePipeline):
         if options.get("return_tensors"):
             target = self.pipeline.target
             ids = [target.number(token) for token in made.tokens]
-            return {f"{self.name.removesuffix('_text')}_token_ids": torch.tensor([*ids, END])}
+            return {f"{self.name.removesuffix('_text')}_token_ids": torch.tensor([*ids, target.number(END)])}
         return {self.name: _cleaned(made.text, options)}
 
     def _several(self, results: list[Any]) -> Any:

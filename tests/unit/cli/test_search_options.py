@@ -130,7 +130,7 @@ def test_options_that_do_not_go_together_are_refused(verb: str) -> None:
     assert refusal(*common, "--seed", "3", "--no-sample") == "--seed needs --sample"
     assert refusal(*common, "--diversity", "1") == "--diversity needs --groups"
     assert "does not go with --sample" in refusal(*common, "--sample", "--no-early-stop")
-    assert "--shortlist is turned on and off" in refusal(*common, "--shortlist", "--no-shortlist")
+    assert "--shortlist and its --no- form cannot be combined" in refusal(*common, "--shortlist", "--no-shortlist")
 
 
 @pytest.mark.parametrize("off", ["--no-shortlist", "--all-words"])

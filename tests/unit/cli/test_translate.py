@@ -315,7 +315,8 @@ def test_a_shortlist_is_learned_and_used(regard: Shell, tmp_path: Path) -> None:
     listed, _ = regard("translate", "--model", model, "--to", "de", "--shortlist", SENTENCES[7])
     assert every
     assert listed
-    assert "for the language" in regard("translate", "--model", model, "--to", "en", "--shortlist", "it", code=4)[1]
+    _, refusal = regard("translate", "--model", model, "--to", "en", "--shortlist", "it", code=4)
+    assert "does not cover the requested language" in refusal
     regard("shortlist", model, *files, "--to", "en")
     regard("translate", "--model", model, "--to", "de", "--shortlist", SENTENCES[7])
     (tmp_path / "source").write_text("")

@@ -241,7 +241,7 @@ class Counted(Toy):
         (dict(groups=2), "cannot be divided into 2 groups"),
         (dict(temperature=0.0), "temperature"),
         (dict(length_penalty=1000.0), "length_penalty is 1000.0"),
-        (dict(sample=True, groups=5), "not divided into groups"),
+        (dict(sample=True, groups=5), "sampling does not use groups"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(change: dict[str, int], says: str) -> None:

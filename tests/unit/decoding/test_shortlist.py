@@ -90,7 +90,7 @@ def test_each_source_has_its_own_words(tmp_path: Path) -> None:
     (tmp_path / "list").write_bytes(b"x" * 100)
     with pytest.raises(ModelError, match="list is truncated or not a safetensors file"):
         Shortlist.load(tmp_path / "list", 4, 10)
-    with pytest.raises(ModelError, match="nothing for the language"):
+    with pytest.raises(ModelError, match="does not cover the requested language"):
         Shortlist({1: shortlist.lexicons[1]}).words([2], [])
 
 

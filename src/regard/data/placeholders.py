@@ -93,6 +93,8 @@ class Masked:
         >>> Masked("a 1 b 2", {"1": "x", "2": "y"}, {"1": "x", "2": "y"}).part("b 2", "א").text
         'b א'
         """
+        if not self.items:
+            return Masked(text, {}, {})
         free = [letter for letter in letters if letter not in text]
         items: dict[str, str] = {}
         originals: dict[str, str] = {}

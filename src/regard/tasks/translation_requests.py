@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from regard.data import Tokenizer
 from regard.data.placeholders import LETTERS, Masked, marks, masked
@@ -149,12 +149,12 @@ class TextRequests:
         start = text.find(bare)
         return [("", text[:start], about), (about.text, text[start + len(bare) :], about)]
 
-    @property
+    @cached_property
     def _letters(self) -> list[str]:
         """The letters that may stand for something: those that the vocabulary has no piece for."""
         return [letter for letter in LETTERS if letter not in (self._alphabet or ())]
 
-    @property
+    @cached_property
     def _alphabet(self) -> frozenset[str] | None:
         """The characters that are translated, where others are copied: with one vocabulary for both sides."""
         return self._source.alphabet if self._source is self._target and self._source.kind != "words" else None

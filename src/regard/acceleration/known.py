@@ -195,6 +195,14 @@ def has_changed_forward() -> bool:
     return any(content.get(name) is not value for content, name, value in _FORWARDS)
 
 
+_PLAIN_FORWARD = {cls: cls.forward for cls in _KNOWN}
+
+
+def runs_as(module: nn.Module, cls: type[nn.Module]) -> bool:
+    """Whether a module computes what a known class does, by its own forward pass: for use in every forward pass."""
+    return _reference_type(module, frozenset(), set()) is cls and cls.forward is _PLAIN_FORWARD[cls]
+
+
 def changed_classes() -> set[type[nn.Module]]:
     """Return the known classes that compute something else than when they were imported.
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from regard.acceleration.add_norm import add_and_norm
-from regard.acceleration.known import reference_type, register_replacement
+from regard.acceleration.known import register_replacement, runs_as
 from regard.kernels.dispatch import is_traced
 from regard.layers import Dropout, LayerNorm, Residual
 
@@ -22,10 +22,10 @@ class FusedResidual(Residual):
             or is_traced()
             or self.placement != "post"
             or not isinstance(norm, LayerNorm)
-            or reference_type(norm) is not LayerNorm
+            or not runs_as(norm, LayerNorm)
             or norm.weight is None
             or norm.bias is None
-            or reference_type(dropout) is not Dropout
+            or not runs_as(dropout, Dropout)
         ):
             return super().forward(x_BTD, sublayer)
         rate = dropout.rate if dropout.training else 0.0

@@ -1,5 +1,7 @@
 """What is wrong with a configuration is said by its keys, as people write them."""
 
+import re
+
 import pytest
 
 from regard import ConfigError, TransformerConfig
@@ -59,3 +61,17 @@ def test_fields_that_do_not_fit_together_are_said_without_the_class() -> None:
         SearchSettings(min_length=9, max_length=8)
     with pytest.raises(ConfigError, match="^d_model 7 is not divisible"):
         TransformerConfig(vocab_size=9, d_model=7, num_heads=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ("data.train = 3", "data.train is 3; a list was expected"),
+        ("data.train = []", "data.train is empty"),
+        ('data.train = [{ path = "a" }]', "data.train.0 has no kind"),
+        ('data.train = [{ kind = "csv", path = "a" }]', "data.train.0.kind is 'csv'; it is one of "),
+    ],
+)
+def test_lists_and_kinds_are_named_in_plain_words(changes: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        Run.from_toml(changes)

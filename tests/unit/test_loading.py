@@ -7,6 +7,7 @@ import pytest
 
 from regard import ModelError, load
 from regard.data import Tokenizer
+from regard.layers import FeedForward
 from tests.unit.models import save_small_model, small_pipeline
 
 
@@ -49,3 +50,13 @@ def test_a_temperature_of_almost_nothing_draws_the_likeliest() -> None:
     pipeline = small_pipeline()
     cold = pipeline.translate("The cat sees it.", to="de", sample=True, temperature=1e-320)
     assert cold.text == pipeline.translate("The cat sees it.", to="de", sample=True, temperature=1e-5).text
+
+
+def test_a_forward_pass_that_is_replaced_after_loading_is_the_one_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load("de-en")  # whose `model` nobody has asked for
+    before = model.translate("Ich habe Hunger.", to="en").text
+    plain = FeedForward.forward
+    monkeypatch.setattr(FeedForward, "forward", lambda self, states: -plain(self, states))
+    assert model.translate("Ich habe Hunger.", to="en").text != before
+    monkeypatch.undo()
+    assert model.translate("Ich habe Hunger.", to="en").text == before

@@ -7,12 +7,12 @@ from torch import nn
 
 from regard.acceleration.attention import KernelAttention
 from regard.acceleration.known import (
-    KERNEL_PARTS,
     REFERENCES,
     is_sharded,
     reference_type,
     unknown_module,
 )
+from regard.acceleration.known_classes import KERNEL_PARTS
 from regard.acceleration.linear import Int8Linear, SgemmLinear
 from regard.acceleration.output_projection import (
     FusedFactorizedOutputProjection,

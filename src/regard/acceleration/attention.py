@@ -10,7 +10,8 @@ from regard.acceleration.kernel_attention import (
     fits_varlen,
     kernel_attention,
 )
-from regard.acceleration.known import KERNEL_PARTS, reference_type, register_replacement
+from regard.acceleration.known import reference_type, register_replacement
+from regard.acceleration.known_classes import KERNEL_PARTS
 from regard.acceleration.varlen import varlen_part
 from regard.kernels.dispatch import is_traced
 from regard.layers import KeyValue, MultiHeadAttention

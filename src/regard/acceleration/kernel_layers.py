@@ -113,20 +113,8 @@ def _pointers(tensors: Sequence[Tensor], first: int) -> Any:
 
 def _layer(layer: PackedLayer, tables: PositionTables) -> Layer:
     forward = layer.feed_forward
-    if (
-        len(
-            {
-                residual.before
-                for residual in (
-                    layer.self_attention_residual,
-                    layer.cross_attention_residual,
-                    layer.feed_forward_residual,
-                )
-                if residual is not None
-            }
-        )
-        > 1
-    ):
+    residuals = (layer.self_attention_residual, layer.cross_attention_residual, layer.feed_forward_residual)
+    if len({residual.before for residual in residuals if residual is not None}) > 1:
         raise _NoKernelError
     found = Layer(
         heads=_heads(layer.heads, tables),

@@ -1,50 +1,17 @@
 """What a module computes: the one function that decides whether a module is one of ours, unchanged."""
 
-import sys
-from collections.abc import Mapping
 from functools import cache
-from operator import itemgetter
-from types import FunctionType
-from typing import Any, NamedTuple
 
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
 from regard import layers
-from regard.layers.patterns import SlidingWindow
-from regard.layers.positions import ALiBi, RotaryPositions, T5Bias
+from regard.acceleration.changed_classes import changed_classes, changes, class_name, has_plain_forward
+from regard.acceleration.known_classes import KNOWN
 from regard.model import Transformer
+from regard.model.own_forward import is_fsdp_hook
 from regard.model.transformer import plain_model
 from regard.model.undescribed import REPLACES, undescribed_modules
-
-_KNOWN: frozenset[type[nn.Module]] = frozenset(
-    {
-        layers.Decoder,
-        layers.DecoderLayer,
-        layers.Dropout,
-        layers.Embedding,
-        layers.Encoder,
-        layers.EncoderLayer,
-        layers.FactorizedOutputProjection,
-        layers.FactorizedTokenEmbedding,
-        layers.FeedForward,
-        layers.LayerNorm,
-        layers.LearnedPositions,
-        layers.MultiHeadAttention,
-        layers.OutputProjection,
-        layers.RMSNorm,
-        layers.Residual,
-        layers.SharedLayers,
-        layers.SinusoidalPositions,
-        layers.TokenEmbedding,
-        Transformer,
-        nn.Linear,
-        nn.ModuleList,
-    }
-)
-
-KERNEL_PARTS: frozenset[type[nn.Module]] = frozenset({ALiBi, RotaryPositions, SlidingWindow, T5Bias})
-"""The parts of attention that kernels know, in training and in packed layers."""
 
 REFERENCES: dict[type[nn.Module], type[nn.Module]] = {}
 """The plain class that each replacement stands for."""
@@ -89,7 +56,7 @@ def _reference_type(
         return None
     if torch_modules._has_any_global_hook():  # type: ignore[no-untyped-call]
         return None
-    return cls if all(sharded and _is_fsdp_hook(hook) for hook in _hooks(module)) else None
+    return cls if all(sharded and is_fsdp_hook(hook) for hook in _hooks(module)) else None
 
 
 def unknown_module(model: nn.Module, parts: frozenset[type[nn.Module]] = frozenset()) -> str | None:
@@ -121,118 +88,9 @@ def unknown_part(model: Transformer, parts: frozenset[type[nn.Module]] = frozens
     return f"the model has a {undescribed[0]}" if undescribed else None
 
 
-class _Namespace(NamedTuple):
-    """A class, a module or a dict of functions, with what it held when it was imported."""
-
-    name: str
-    known: type | None
-    """A class that is known, or a base of one; of anything else, a change concerns all of them."""
-    content: Mapping[str, Any]
-    before: dict[str, Any]
-
-    def changes(self) -> list[str]:
-        """Return the names that hold something else now, and those that a class was given since."""
-        changed = [name for name, value in self.before.items() if self.content.get(name) is not value]
-        if self.known is None:
-            return changed
-        added = [name for name in self.content.keys() - self.before.keys() if not _is_pythons(name, self.content[name])]
-        return changed + added
-
-
-def _is_pythons(name: str, value: object) -> bool:
-    """Whether an entry of a class is kept there by Python itself, `__slotnames__` for instance."""
-    return name.startswith("__") and not callable(value)
-
-
-def _is_ours(value: object) -> bool:
-    """Whether a value is a function of regard's."""
-    return isinstance(value, FunctionType) and value.__module__.startswith("regard.")
-
-
-def _watched() -> list[_Namespace]:
-    """Return the namespaces of everything that kernels stand for."""
-    modules = {name: module for name, module in sys.modules.items() if name.startswith(("regard.layers", "regard.ops"))}
-    found = [
-        _Namespace(name, None, vars(module), {key: value for key, value in vars(module).items() if _is_ours(value)})
-        for name, module in modules.items()
-    ]
-    for name, module in modules.items():
-        for key, value in vars(module).items():
-            if type(value) is dict and value and all(map(callable, value.values())):
-                found.append(_Namespace(f"{name}.{key}", None, value, dict(value)))
-    known = {base for cls in _KNOWN | KERNEL_PARTS for base in cls.__mro__ if base not in (nn.Module, object)}
-    defined = {value for module in modules.values() for value in vars(module).values() if isinstance(value, type)}
-    helpers = {cls for cls in defined if cls.__module__ in modules and not issubclass(cls, nn.Module)}
-    for cls in known | helpers:
-        content = {key: value for key, value in vars(cls).items() if not _is_pythons(key, value)}
-        found.append(_Namespace(_name(cls), cls if cls in known else None, vars(cls), content))
-    calls = {key: vars(nn.Module)[key] for key in ("__call__", "_wrapped_call_impl", "_call_impl", "__getattr__")}
-    found.append(_Namespace(_name(nn.Module), None, vars(nn.Module), calls))
-    return [namespace for namespace in found if namespace.before]
-
-
-def _name(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
-
-
-_WATCHED = _watched()
-_READERS = [(itemgetter(*namespace.before), namespace.content) for namespace in _WATCHED]
-_BEFORE = [read(content) for read, content in _READERS]
-_CLASSES = [namespace.content for namespace in _WATCHED if namespace.known is not None]
-_SIZES = list(map(len, _CLASSES))
-
-
-_FORWARDS = [
-    (content, name, content[name])
-    for content in map(vars, _KNOWN)
-    for name in ("forward", "encode", "decode", "logits", "attend", "heads")
-    if name in content
-]
-
-
-def has_changed_forward() -> bool:
-    """Whether a known class was given another forward pass: what takes no time to look at before each sentence."""
-    return any(content.get(name) is not value for content, name, value in _FORWARDS)
-
-
-_PLAIN_FORWARD = {cls: cls.forward for cls in _KNOWN}
-
-
 def runs_as(module: nn.Module, cls: type[nn.Module]) -> bool:
     """Whether a module computes what a known class does, by its own forward pass: for use in every forward pass."""
-    return _reference_type(module, frozenset(), set()) is cls and cls.forward is _PLAIN_FORWARD[cls]
-
-
-def changed_classes() -> set[type[nn.Module]]:
-    """Return the known classes that compute something else than when they were imported.
-
-    They, or bases of theirs, were given other methods. Where a function was replaced that they call, or the methods of
-    what they use, it is all of them.
-    """
-    return set() if _is_as_imported() else _changes()[0]
-
-
-def _is_as_imported() -> bool:
-    """Whether nothing was replaced; of classes that were given something, `_changes` tells."""
-    try:
-        return [read(content) for read, content in _READERS] == _BEFORE and list(map(len, _CLASSES)) == _SIZES
-    except KeyError:
-        return False
-
-
-def _changes() -> tuple[set[type[nn.Module]], str | None]:
-    """Return the known classes that were changed, and the name of what was replaced where it is all of them."""
-    every = set(_KNOWN | KERNEL_PARTS)
-    changed: set[type[nn.Module]] = set()
-    for namespace in _WATCHED:
-        names = namespace.changes()
-        if names and namespace.known is None:
-            return every, f"{namespace.name}.{names[0]}"
-        if names:
-            changed |= {cls for cls in every if namespace.known is not None and issubclass(cls, namespace.known)}
-    if not changed:
-        _SIZES[:] = map(len, _CLASSES)
-    return changed, None
+    return _reference_type(module, frozenset(), set()) is cls and has_plain_forward(cls)
 
 
 def _unknown_variations(layer: layers.MultiHeadAttention, parts: frozenset[type[nn.Module]]) -> list[str]:
@@ -245,13 +103,13 @@ def _unknown_variations(layer: layers.MultiHeadAttention, parts: frozenset[type[
 
 def _difference(module: nn.Module, parts: frozenset[type[nn.Module]] = frozenset()) -> str:
     cls, _ = _without_fsdp(type(module))
-    if REFERENCES.get(cls, cls) not in _KNOWN | parts:
-        return f"is a {_name(cls)}"
+    if REFERENCES.get(cls, cls) not in KNOWN | parts:
+        return f"is a {class_name(cls)}"
     if own := sorted(_methods(cls) & vars(module).keys()):
         return f"has a {own[0]} of its own"
     if isinstance(module, layers.MultiHeadAttention) and (names := _unknown_variations(module, parts)):
         return f"varies attention ({', '.join(names)})"
-    changed, replaced = _changes()
+    changed, replaced = changes()
     if replaced is not None:
         return f"uses {replaced}, which was replaced"
     if (plain := REFERENCES.get(cls, cls)) in changed:
@@ -266,7 +124,7 @@ def _known(
     """Return the plain class behind a class that is known, the names of its methods, and whether FSDP wraps it."""
     plain, sharded = _without_fsdp(cls)
     plain = REFERENCES.get(plain, plain)
-    return (plain, _methods(plain), sharded) if plain in _KNOWN | parts else None
+    return (plain, _methods(plain), sharded) if plain in KNOWN | parts else None
 
 
 def _methods(cls: type[nn.Module]) -> frozenset[str]:
@@ -295,8 +153,3 @@ def _hooks(module: nn.Module) -> list[object]:
         module._backward_pre_hooks,
     )
     return [hook for some in hooks if some for hook in some.values()]
-
-
-def _is_fsdp_hook(hook: object) -> bool:
-    origin = getattr(hook, "__func__", hook)
-    return str(getattr(origin, "__module__", "")).startswith("torch.distributed")

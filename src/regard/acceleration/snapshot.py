@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
-from regard.acceleration.known import changed_classes, has_changed_forward
+from regard.acceleration.changed_classes import changed_classes, has_changed_forward
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _LEFT_BY_HOOKS = frozenset({"_is_full_backward_hook"})  # stays set when a backward hook is removed

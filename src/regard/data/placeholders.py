@@ -52,7 +52,7 @@ _ITEMS = rf"""
     | (?P<price>(?<!\w)[$€£¥]\s?\d++(?:[.,]\d++)*+(?!\w) | (?<![\w.,])\d++(?:[.,]\d++)*+\s?[$€£¥](?!\w))
     | (?P<number>(?<![\w])\d++(?:[.,:/'’×-]\d++)*+(?:(?!\w)|(?=(?:{_UNIT})\b)))
 """
-_HINT = re.compile(r"[\d@%{/]|\w\.\w")  # without one of these there is nothing to find
+_HINT = re.compile(r"[\d@%{/\\]|\w\.\w")  # without one of these there is nothing to find
 _LETTER = re.compile(f"[{LETTERS[0]}-{LETTERS[-1]}]")
 _ENDS = ".,;:!?)]}'’\"…"
 _TIME = r"""

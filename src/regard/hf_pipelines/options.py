@@ -52,7 +52,7 @@ CALL = {
     "padding": NoEffect(),
     "use_cache": NoEffect(),
     "pad_token_id": NoEffect(),
-    "return_text": NoEffect("return_tensors=True returns token ids", (True, False)),
+    "return_text": NoEffect(),
     "repetition_penalty": NoEffect("no_repeat_ngram_size is what keeps texts from repeating themselves here", (1.0,)),
     "eos_token_id": NoEffect("a text ends with the end token of its model", ()),
     "stop_sequence": NoEffect("a text ends where the model ends it, or at max_new_tokens", ()),

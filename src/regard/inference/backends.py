@@ -1,13 +1,17 @@
 """Which decoder runs: an accelerated one where every module of the model is known, else the generic one."""
 
 from regard.acceleration.backend import Backend
-from regard.acceleration.known import KERNEL_PARTS, unknown_part
+from regard.acceleration.known import unknown_part
+from regard.acceleration.known_classes import KERNEL_PARTS
 from regard.acceleration.packed_decoder import PackedBackend
 from regard.acceleration.packed_linear import Precision
 from regard.decoding.shortlist import Shortlist
 from regard.errors import InputError
+from regard.inference.cache_check import decodes_alike
 from regard.inference.generic_decoder import GenericBackend
+from regard.inference.uncached_decoder import UncachedBackend
 from regard.model import Transformer
+from regard.model.own_forward import has_own_forward
 
 
 def choose_backend(model: Transformer, precision: Precision = "float", shortlist: Shortlist | None = None) -> Backend:
@@ -21,7 +25,7 @@ def choose_backend(model: Transformer, precision: Precision = "float", shortlist
     >>> choose_backend(model).name
     'generic decoder (output has hooks)'
     """
-    reason = unknown_part(model, KERNEL_PARTS)
+    unknown = reason = unknown_part(model, KERNEL_PARTS)
     device = model.device
     if reason is None and device.type != "cpu":
         reason = f"the model is on {device}"
@@ -29,4 +33,5 @@ def choose_backend(model: Transformer, precision: Precision = "float", shortlist
         return PackedBackend(model, precision, shortlist)
     if precision == "int8":
         raise InputError(f"int8 decoding is for models whose every module is known: {reason}")
-    return GenericBackend(model, shortlist, reason=reason)
+    fits_cache = unknown is None or (not has_own_forward(model) and decodes_alike(model))
+    return (GenericBackend if fits_cache else UncachedBackend)(model, shortlist, reason=reason)

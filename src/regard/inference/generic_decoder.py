@@ -1,6 +1,7 @@
 """The decoder for any model on any device: it calls the model's own `encode` and `decode`, with its caches."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -10,10 +11,8 @@ from torch import Tensor
 from regard.acceleration.backend import Backend
 from regard.data import padded
 from regard.decoding.shortlist import Shortlist, Words
-from regard.inference.cache_check import decodes_alike
 from regard.layers import DecoderCache
 from regard.model import Transformer
-from regard.model.own_forward import has_own_forward
 
 _LOGITS = 512  # positions of prefixes whose logits are in memory at a time
 
@@ -21,20 +20,16 @@ _LOGITS = 512  # positions of prefixes whose logits are in memory at a time
 class GenericBackend(Backend):
     """A model as it is. What is being decoded is in the `GenericDecoder` that it makes."""
 
+    kind: ClassVar[str] = "generic decoder"
+
     def __init__(self, model: Transformer, shortlist: Shortlist | None = None, *, reason: str = "") -> None:
         super().__init__(model, shortlist)
         self.device = model.device
-        self._is_cached = not (reason and (has_own_forward(model) or not decodes_alike(model)))
-        name = "generic decoder" if self._is_cached else "generic decoder without a cache"
-        self.name = f"{name} ({reason})" if reason else name
+        self.name = f"{self.kind} ({reason})" if reason else self.kind
 
     @property
     def decoder_type(self) -> "type[GenericDecoder]":
         """The decoder over the model itself."""
-        if not self._is_cached:
-            from regard.inference.uncached_decoder import UncachedDecoder  # which is a generic decoder
-
-            return UncachedDecoder
         return GenericDecoder
 
 

@@ -4,7 +4,7 @@ A `forward` of the model's own, or a hook on it, is not a part of `decode`; and 
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.data import padded
 from regard.errors import InputError
-from regard.inference.generic_decoder import GenericDecoder
+from regard.inference.generic_decoder import GenericBackend, GenericDecoder
 from regard.layers.kv_cache import Rows, on_host
 
 
@@ -84,3 +84,14 @@ class UncachedDecoder(GenericDecoder):
         source = None if self._model.encoder is None else self._on_device(padded(cache.sources, pad))
         logits_RTW: Tensor = self._model(source, self._on_device(padded(cache.targets, pad)))
         return logits_RTW.cpu()
+
+
+class UncachedBackend(GenericBackend):
+    """A model that is called with whole prefixes."""
+
+    kind: ClassVar[str] = "generic decoder without a cache"
+
+    @property
+    def decoder_type(self) -> type[UncachedDecoder]:
+        """The decoder over the model itself."""
+        return UncachedDecoder

@@ -19,18 +19,18 @@ def has_own_forward(model: nn.Module) -> bool:
     True
     """
     hooks = [hook for name in _HOOKS for hook in getattr(model, name).values()]
-    return not _is_plain(model, "forward") or not all(map(_is_of_torch, hooks))
+    return not _is_plain(model, "forward") or not all(map(is_fsdp_hook, hooks))
 
 
-def has_own_logits(model: nn.Module) -> bool:
-    """Whether a model's `logits` is not that of `Transformer`."""
-    return not _is_plain(model, "logits")
+def changes_logits(model: nn.Module) -> bool:
+    """Whether the logits of a model are more than its output projection of its states."""
+    return has_own_forward(model) or not _is_plain(model, "logits")
 
 
 def _is_plain(model: nn.Module, name: str) -> bool:
     return getattr(type(model), name) is getattr(Transformer, name) and name not in vars(model)
 
 
-def _is_of_torch(hook: object) -> bool:
+def is_fsdp_hook(hook: object) -> bool:
     """Whether a hook is one of FSDP's, which change nothing."""
     return str(getattr(getattr(hook, "__func__", hook), "__module__", "")).startswith("torch.distributed")

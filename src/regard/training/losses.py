@@ -14,7 +14,7 @@ from regard.acceleration.varlen import decoder_states
 from regard.errors import ConfigError
 from regard.layers import AdaptiveDecoder, AdaptiveEncoder
 from regard.model import Transformer
-from regard.model.own_forward import has_own_forward, has_own_logits
+from regard.model.own_forward import changes_logits, has_own_forward
 from regard.ops import label_smoothed_cross_entropy, r_drop_loss
 from regard.ops.rng import keys_by_position
 from regard.training.examples import Batch
@@ -34,7 +34,7 @@ def cross_entropy(smoothing: float = 0.1, pad_id: int = 0) -> Loss:
         if model.config.kind == "encoder-only":
             return head_loss(model, batch, smoothing)
         real_BT = batch.labels_BT != pad_id
-        if has_own_forward(model) or has_own_logits(model):
+        if changes_logits(model):
             logits_RW = _own_logits(model, batch, real_BT)
             return label_smoothed_cross_entropy(
                 logits_RW, batch.labels_BT[real_BT], smoothing=smoothing, reduction="sum"
@@ -62,7 +62,7 @@ def plain_loss(model: Transformer, batch: Batch) -> Tensor:
     if model.config.kind == "encoder-only":
         return head_loss(model, batch)
     real_BT = batch.labels_BT != model.config.pad_id
-    if has_own_forward(model) or has_own_logits(model):
+    if changes_logits(model):
         logits_RW = _own_logits(model, batch, real_BT)
         return label_smoothed_cross_entropy(logits_RW, batch.labels_BT[real_BT], smoothing=0.0, reduction="sum")
     memory = None if model.encoder is None else model.encode(batch.source_BS)
@@ -77,7 +77,7 @@ def r_drop(alpha: float, smoothing: float = 0.1, pad_id: int = 0) -> Loss:
     def loss(model: Transformer, batch: Batch) -> Tensor:
         real_BT = batch.labels_BT != pad_id
         source_BS, target_BT = batch.source_BS, batch.target_BT
-        if has_own_forward(model) or has_own_logits(model):
+        if changes_logits(model):
             first_RW, second_RW = (_own_logits(model, batch, real_BT) for _ in range(2))
             return r_drop_loss(first_RW, second_RW, batch.labels_BT[real_BT], smoothing=smoothing, alpha=alpha)
         costs: list[Tensor] = []
@@ -108,7 +108,7 @@ def _halts(model: Transformer) -> bool:
 
 def _check_states_suffice(model: Transformer) -> None:
     """Raise a `ConfigError` where a loss needs more than logits, and the model changes its logits."""
-    if has_own_forward(model) or has_own_logits(model):
+    if changes_logits(model):
         raise ConfigError(
             f"a {type(model).__name__} with a head, copying or adaptive steps takes its loss from its states, not from "
             "a forward or logits of its own; change its output instead"

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from regard import Transformer, TransformerConfig, accelerate
-from regard.acceleration.known import KERNEL_PARTS, changed_classes, reference_type, unknown_module
+from regard.acceleration.changed_classes import changed_classes
+from regard.acceleration.known import reference_type, unknown_module
+from regard.acceleration.known_classes import KERNEL_PARTS
 from regard.acceleration.snapshot import Snapshot
 from regard.layers import Dropout, FeedForward, LayerNorm, MultiHeadAttention, OutputProjection, SharedLayers
 from regard.layers.patterns import SlidingWindow

@@ -188,3 +188,19 @@ def test_a_field_that_is_missing_is_told_by_file_line_and_name(tmp_path: Path) -
         list(JsonLines(path=tmp_path / "j").examples(("document", "summary")))
     with pytest.raises(DataError, match=r"j, line 1 has no field 'answers'"):
         list(JsonLines(path=tmp_path / "j").examples(("document", "answers")))
+
+
+def test_noise_is_read_by_its_first_name() -> None:
+    assert TabSeparated.model_validate({"path": "a", "rough": 0.5}) == TabSeparated(path=Path("a"), noise=0.5)
+
+
+def test_a_directory_is_no_corpus(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is a directory; a file was expected"):
+        list(TabSeparated(path=tmp_path).pairs())
+
+
+def test_an_empty_answer_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    path.write_text('{"context": "a", "question": "b", "answers": ["", "c"]}\n')
+    (example,) = JsonLines(path=path).examples(QUESTIONS)
+    assert [answer.text for answer in example["answers"]] == ["c"]

@@ -180,3 +180,16 @@ def test_placeholders_that_were_apart_are_not_joined() -> None:
     found = masked("Treffen am 03.10.2024 um 15:30 Uhr.")
     first, second = found.items
     assert found.filled(f"meeting at {first}{second}.") == "meeting at 03.10.2024 15:30."
+
+
+def test_a_path_without_digits_and_points_is_found() -> None:
+    assert list(masked(r"Sieh in C:\Users\Max nach.", "de", "en").items.values()) == [r"C:\Users\Max"]
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "target", "written"),
+    [("It costs €5.", "en", "de", "It costs 5 €."), ("Das kostet 12,50 €.", "de", "en", "Das kostet €12.50.")],
+)
+def test_prices_are_localized_with_their_signs(text: str, source: str, target: str, written: str) -> None:
+    found = masked(text, source, target)
+    assert found.filled(found.text) == written

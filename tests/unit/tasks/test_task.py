@@ -1,14 +1,18 @@
 """Tasks: examples to texts and tokens, and how several go together."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from regard.data import Tokenizer
+from regard.data.examples import Example
 from regard.data.squad import Answer
 from regard.errors import ConfigError, DataError, InputError, ModelError
 from regard.tasks.classification import ClassificationTask
 from regard.tasks.directory import TASKS_FILE, read_tasks, write_tasks
+from regard.tasks.evaluation import evaluate_examples
 from regard.tasks.language_modeling import LanguageModelingTask
 from regard.tasks.question_answering import QuestionAnsweringTask
 from regard.tasks.summarization import SummarizationTask
@@ -183,3 +187,32 @@ def test_line_breaks_are_spaces_to_tasks_that_read_prose(task: Task, tokenizer: 
     assert task.encode([one], tokenizer, tokenizer) == task.encode([other], tokenizer, tokenizer)
     assert "plain" in task.identity
     assert TextToTextTask().spaced("a\nb") == "a\nb"
+
+
+class FirstWord:
+    """Answers with the first word of the context."""
+
+    task = QuestionAnsweringTask()
+
+    def predictions(self, examples: Sequence[Example], **changes: Any) -> list[str]:
+        return [example["context"].split()[0] for example in examples]
+
+
+@pytest.mark.parametrize(
+    "answers", ["home", ["home", "house"], [Answer("home")], {"text": ["home"], "answer_start": [0]}]
+)
+def test_examples_are_evaluated_with_answers_of_any_form(answers: Any) -> None:
+    example = {"context": "home sweet home", "question": "where?", "answers": answers}
+    assert [one.value for one in evaluate_examples(FirstWord(), [example])] == [100.0, 100.0, 100.0]
+
+
+@pytest.mark.parametrize(
+    ("example", "says"),
+    [
+        ({"context": "a", "question": "b"}, "example 1 has no field 'answers'"),
+        ({"context": "a", "question": "b", "answers": 3}, "example 1: answers is int, not an answer"),
+    ],
+)
+def test_examples_that_cannot_be_evaluated_are_named(example: Any, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        evaluate_examples(FirstWord(), [example])

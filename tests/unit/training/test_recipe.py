@@ -136,3 +136,12 @@ def test_a_recipe_is_found_by_its_name_unless_a_file_has_it(tmp_path: Path, monk
         Run.load("nothing")
     with pytest.raises(ConfigError, match="not by a dict"):
         Run.load({"data": {}})  # type: ignore[arg-type]
+
+
+def test_a_task_without_a_corpus_is_refused() -> None:
+    text = """
+    task = ["translation", "summarization"]
+    data.train = [{ task = "translation", kind = "tsv", path = "a.tsv" }]
+    """
+    with pytest.raises(ConfigError, match="the task 'summarization' has no corpus in data.train to learn from"):
+        Run.from_toml(text)

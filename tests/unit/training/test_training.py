@@ -425,3 +425,9 @@ def test_a_run_may_start_from_a_trained_model(tmp_path: Path) -> None:
         train(other, tmp_path / "third")
     with pytest.raises(ConfigError, match="leave source and preset out"):
         small_run(tmp_path, 'training.start_from="first"')
+
+
+def test_a_run_that_ends_within_its_warmup_says_so(tmp_path: Path) -> None:
+    notes = Notes()
+    train(small_run(tmp_path, "schedule.warmup=400", "training.steps=2"), tmp_path / "out", callback=notes)
+    assert [text for text in notes.sentences if "ends within its warmup: it has 2 steps" in text]

@@ -3,8 +3,8 @@
 import statistics
 from collections.abc import Mapping, Sequence
 
-from benchmarks.tasks.tfidf import TfIdf, cosine
 from regard.data.sentences import split_sentences
+from regard.data.similarity import TfIdf, cosine
 from regard.tasks import score
 
 Document = Mapping[str, str]

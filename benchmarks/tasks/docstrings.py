@@ -17,11 +17,11 @@ import torch
 import regard
 from benchmarks.pages import table, write_page
 from benchmarks.tasks.runs import Budget, cell, described, in_words, parser_of, scored, trained
-from benchmarks.tasks.tfidf import TfIdf
 from benchmarks.variations.loop import once
 from examples.docstrings import main as make_data
 from regard.data import JsonLines
 from regard.data.corpora import Example
+from regard.data.similarity import TfIdf
 from regard.training.evaluation import evaluate_run
 
 METRICS = ("accuracy", "macro_f1")

@@ -1,7 +1,8 @@
 """Summarization beside baselines: `python -m benchmarks.tasks.summarization --corpus acl-titles --data DIR --out DIR`.
 
 The corpus is split by distinct document and distinct summary (`regard data split`): 2,000 documents for validation,
-2,000 for testing, the others for training. `--model DIR` scores a model that was trained on this split already.
+2,000 for testing, the others for training. `--model DIR` scores a model that was trained on this split already. The
+model of synopses reads those of the most similar training documents before each document (`regard data similar`).
 """
 
 import json
@@ -19,11 +20,13 @@ from benchmarks.tasks.runs import Budget, cell, corpus_in, described, in_words, 
 from benchmarks.variations.loop import once
 from regard.data import JsonLines
 from regard.data.reading import read_lines
+from regard.data.similarity import SimilarDocuments
 from regard.data.splits import split_documents, write_split
+from regard.files import replaced_file
 from regard.training.callbacks import METRICS
 
-FILES = {"acl-titles": ("acl-titles.jsonl", "titles"), "synopsis": ("debian-synopsis.jsonl", "synopsis")}
-"""The file of each corpus, and the run file in examples."""
+FILES = {"acl-titles": ("acl-titles.jsonl", "titles", 0), "synopsis": ("debian-synopsis.jsonl", "synopsis", 3)}
+"""The file of each corpus, the run file in examples, and how many similar summaries its model reads."""
 ROUGE = ("rouge1", "rouge2", "rougeL")
 MODEL, ORACLE = "model", "best sentence, chosen by the reference"
 HELD_OUT = 2000
@@ -42,6 +45,21 @@ def parts(directory: Path, file: str) -> tuple[list[Document], list[Document]]:
         for part in ("train", "test")
     )
     return train, test
+
+
+def with_similar(directory: Path, train: Sequence[Document], count: int) -> list[Document]:
+    """Write each part with similar training summaries before its documents, for the run file; return the test part."""
+    known = SimilarDocuments([(example["document"], example["summary"]) for example in train])
+    for part in ("valid", "test", "train"):
+        written = directory / "similar" / f"{part}.jsonl"
+        if written.exists():
+            continue
+        examples = JsonLines(path=directory / f"{part}.jsonl").examples(("document", "summary"))
+        with replaced_file(written) as fresh, fresh.open("w", encoding="utf-8") as file:
+            for example in examples:
+                found = {"document": known.before(example["document"], count), "summary": example["summary"]}
+                file.write(json.dumps(found, ensure_ascii=False) + "\n")
+    return list(JsonLines(path=directory / "similar" / "test.jsonl").examples(("document", "summary")))
 
 
 def summaries(model: Path, test: Sequence[Document], beam: int) -> list[str]:
@@ -101,13 +119,15 @@ def main() -> None:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     out, corpus = arguments.out, arguments.corpus
-    file, example = FILES[corpus]
-    train, test = parts(corpus_in(out, corpus, arguments.data), file)
-    test = test[: arguments.test]
+    file, example, similar = FILES[corpus]
+    directory = corpus_in(out, corpus, arguments.data)
+    train, test = parts(directory, file)
+    read = with_similar(directory, train, similar) if similar else test
+    test, read = test[: arguments.test], read[: arguments.test]
     model = arguments.model or trained(example, out, example, Budget.of(arguments))
     name = f"{example}-{model.name}-{len(test)}-beam{arguments.beam}"
     texts = {
-        MODEL: once(out / f"{name}.texts.json", lambda: {"texts": summaries(model, test, arguments.beam)})["texts"],
+        MODEL: once(out / f"{name}.texts.json", lambda: {"texts": summaries(model, read, arguments.beam)})["texts"],
         **once(out / f"{example}-{len(test)}.baselines.json", lambda: baselines(train, test)),
         ORACLE: once(out / f"{example}-{len(test)}.oracle.json", lambda: {"texts": oracle(test)})["texts"],
     }
@@ -116,13 +136,15 @@ def main() -> None:
         out / f"{name}.scores.json", lambda: {who: scored(ROUGE, some, references) for who, some in texts.items()}
     )
     about = in_words(described(model)) if (model / METRICS).exists() else "trained before"
+    if similar:
+        about += f"; before each document it reads the summaries of the {similar} most similar training documents"
     command = f"python -m benchmarks.tasks.summarization --corpus {corpus} --data DIR --out DIR"
     write_page(
         arguments.results,
         f"summarization-{corpus}",
         f"Summarization, {corpus}",
         command,
-        page(corpus, f"{about}, beam {arguments.beam}", texts, scores, test).splitlines(),
+        page(corpus, f"{about}; beam {arguments.beam}", texts, scores, test).splitlines(),
     )
     print(json.dumps({who: {metric: cell(some[metric]) for metric in ROUGE} for who, some in scores.items()}, indent=1))
 

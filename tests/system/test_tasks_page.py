@@ -29,6 +29,8 @@ FILES = {
     "valid.tsv": PAIRS,
     "papers.jsonl": json_lines({"abstract": "We study how models read.", "title": "How models read", "year": 2027}),
     "valid.jsonl": json_lines({"document": "We study how models read.", "summary": "How models read"}),
+    "train.jsonl": json_lines({"document": "We study how models write.", "summary": "How models write"}),
+    "document.txt": "We study\nhow models read.\n",
     "abstract.txt": "We study\nhow models read.\n",
     "documents.txt": "We study how models read.\n\nWe read.\n",
     "stories/one_train.txt": 20 * f"1 {STORY}\n2 Where is Anna? \tgarden\t1\n",
@@ -52,8 +54,16 @@ def blocks() -> list[tuple[str, str]]:
 
 
 def run(command: str, cache: Path) -> None:
-    before, _, stdin = command.partition(" < ")
-    program, *arguments = shlex.split(before)
+    """Run a command, the standard input of which may be a file or the output of another command."""
+    first, _, second = command.partition(" | ")
+    before, _, stdin = first.partition(" < ")
+    output = run_one(before, cache, Path(stdin).read_text(encoding="utf-8") if stdin else None)
+    if second:
+        run_one(second, cache, output)
+
+
+def run_one(command: str, cache: Path, text: str | None) -> str:
+    program, *arguments = shlex.split(command)
     assert program == "regard"
     if arguments[0] == "train":
         settings = (
@@ -65,9 +75,9 @@ def run(command: str, cache: Path) -> None:
         arguments += [word for setting in settings for word in ("--set", setting)]
     if arguments[0] == "evaluate" and "--data" in arguments:
         arguments += ["--bootstrap", "2"]
-    text = Path(stdin).read_text(encoding="utf-8") if stdin else None
     result = CliRunner().invoke(app, arguments, input=text)
     assert result.exit_code == 0, f"{command}: {result.output} {result.exception!r}"
+    return result.stdout
 
 
 def test_everything_on_it_runs_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

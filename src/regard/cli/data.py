@@ -1,5 +1,6 @@
 """`regard data`: corpora by name."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from regard.data.noise import Pair
+    from regard.data.similarity import SimilarDocuments
 
 app = typer.Typer(
     help="Download corpora by name, and split a table or JSON lines into training, validation and test data.",
@@ -77,14 +79,71 @@ def split(
     )
 
 
+@app.command()
+def similar(
+    index: Annotated[Path, typer.Argument(help="The documents with their summaries that are known: JSON lines.")],
+    data: Annotated[
+        Path | None, typer.Argument(help="JSON lines; without a file, standard input is one document.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Output file; standard output unless given.")] = None,
+    fields: Annotated[str, typer.Option(help="The fields of the document and the summary.")] = "document,summary",
+    count: Annotated[int, typer.Option(min=1, help="How many summaries to put before a document.")] = 3,
+) -> None:
+    """Put the summaries of the most similar known documents before each document, for a model to read.
+
+    A document that is known is not similar to itself, so data may be its own INDEX.
+    """
+    from regard.cli.lines import output_line, whole_input
+    from regard.cli.progress import progress
+    from regard.data import JsonLines
+    from regard.data.similarity import SimilarDocuments
+    from regard.errors import DataError
+    from regard.files import replaced_file
+
+    document, summary = _two_fields(fields)
+    pairs = list(JsonLines(path=index, source_field=document, target_field=summary).read())
+    if not pairs:
+        raise DataError(f"{index} is empty; documents with their summaries were expected")
+    known = SimilarDocuments(pairs)
+    if data is None:
+        output_line(known.before(" ".join(whole_input("a document").split()), count))
+        return
+    if out is None:
+        for line in _with_similar(data, document, known, count):
+            output_line(line)
+        return
+    with replaced_file(out) as fresh, fresh.open("w", encoding="utf-8") as file, progress(None) as counter:
+        for line in _with_similar(data, document, known, count):
+            file.write(f"{line}\n")
+            counter.by(1)
+
+
+def _with_similar(data: Path, document: str, known: "SimilarDocuments", count: int) -> Iterator[str]:
+    """Return the lines of a file with the summaries of similar documents before those in it."""
+    from regard.data import JsonLines
+    from regard.data.reading import read_lines
+
+    examples = JsonLines(path=data).examples((document,))
+    for line, example in zip(read_lines(data), examples, strict=True):
+        found = json.loads(line) | {document: known.before(example[document], count)}
+        yield json.dumps(found, ensure_ascii=False)
+
+
 def _lines_with_pairs(path: Path, fields: str) -> Iterator[tuple[str, "Pair"]]:
     """Return each line of a file of JSON lines with the texts of two of its fields."""
     from regard.data import JsonLines
     from regard.data.reading import read_lines
+
+    document, summary = _two_fields(fields)
+    corpus = JsonLines(path=path, source_field=document, target_field=summary)
+    return zip(read_lines(path), corpus.read(), strict=True)
+
+
+def _two_fields(fields: str) -> tuple[str, str]:
+    """Return the names of the document and of the summary."""
     from regard.errors import InputError
 
     names = [name.strip() for name in fields.split(",")]
     if len(names) != 2 or not all(names) or names[0] == names[1]:
         raise InputError(f"--fields is {fields!r}; two fields, such as document,summary, were expected")
-    corpus = JsonLines(path=path, source_field=names[0], target_field=names[1])
-    return zip(read_lines(path), corpus.read(), strict=True)
+    return names[0], names[1]

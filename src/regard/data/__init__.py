@@ -16,6 +16,7 @@ from regard.data.corpora import TextFiles as TextFiles
 from regard.data.dates import Dates as Dates
 from regard.data.examples import Answer as Answer
 from regard.data.examples import Example as Example
+from regard.data.similarity import SimilarDocuments as SimilarDocuments
 from regard.data.squad import Squad as Squad
 from regard.data.subword_dropout import SubwordDropout as SubwordDropout
 from regard.data.token_store import EncodedCorpus as EncodedCorpus

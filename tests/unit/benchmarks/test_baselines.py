@@ -9,7 +9,7 @@ from benchmarks.tasks.baselines import (
     oracle_sentence,
     sentences,
 )
-from benchmarks.tasks.tfidf import TfIdf
+from regard.data.similarity import TfIdf
 
 TRAIN = [
     {"document": "Parsers read trees. They are fast.", "summary": "Fast parsers of trees"},

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.pages import table, write_page
 from benchmarks.tasks import babi, docstrings, java_csharp, summarization
 from benchmarks.tasks.runs import Budget, cell, scored, trained
+from regard.data import JsonLines
 from regard.data.examples import Answer
 
 ROWS = [{"id": number, "document": f"Text number {number}.", "summary": f"Number {number}"} for number in range(30)]
@@ -71,6 +72,18 @@ def test_a_copy_of_the_source_scores_as_codexglue_counts(tmp_path: Path) -> None
     results = {direction: {"model": some, "copied": some} for direction, some in found.items()}
     page = "\n".join(java_csharp.page(results, "tiny", 5))
     assert "| Java to C#, published Transformer | 55.84 | 33.0 |" in page
+
+
+def test_the_model_reads_summaries_of_similar_training_documents_alone(tmp_path: Path) -> None:
+    for part, text in (("train", "cat"), ("valid", "dog"), ("test", "mouse")):
+        lines = [{"document": f"the {text} sat {number}", "summary": f"{text} {number}"} for number in range(3)]
+        (tmp_path / f"{part}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    train, _ = summarization.parts(tmp_path, "none")
+    read = summarization.with_similar(tmp_path, train, 2)
+    assert read[1] == {"document": "cat 1 | cat 0 | the mouse sat 1", "summary": "mouse 1"}
+    first = JsonLines(path=tmp_path / "similar" / "train.jsonl").examples(("document",))
+    assert next(iter(first))["document"] == "cat 1 | cat 2 | the cat sat 0"
+    assert summarization.with_similar(tmp_path, train, 2) == read
 
 
 def test_labels_without_a_model_are_the_most_frequent_and_the_nearest() -> None:

@@ -1,5 +1,6 @@
 """The verbs around training, called as the command line calls them."""
 
+import io
 import json
 import re
 import shutil
@@ -253,6 +254,41 @@ def test_json_lines_are_split_by_document(
     }
     assert [len(part) for part in parts.values()] == [15, 2, 3]
     assert sorted(line for part in parts.values() for line in part) == sorted(lines)
+
+
+def test_summaries_of_similar_documents_are_put_before_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    known, data, out = tmp_path / "train.jsonl", tmp_path / "test.jsonl", tmp_path / "new" / "test.jsonl"
+    pairs = [("the cat sat", "cats"), ("a dog ran off", "dogs"), ("a dog sat", "tired dogs")]
+    known.write_text("".join(json.dumps({"document": a, "summary": b}) + "\n" for a, b in pairs))
+    data.write_text('{"id": 7, "document": "this dog – ran"}\n')
+    assert call(monkeypatch, "data", "similar", known, data, "--count", "2", "-o", out) == 0
+    assert json.loads(out.read_text()) == {"id": 7, "document": "dogs | tired dogs | this dog – ran"}
+    assert call(monkeypatch, "data", "similar", known, known, "--count", "1") == 0
+    lines = capsysbinary.readouterr().out.decode().splitlines()
+    assert [json.loads(line)["document"].split(" | ")[0] for line in lines] == ["tired dogs", "tired dogs", "dogs"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a dog\nran")))
+    assert call(monkeypatch, "data", "similar", known, "--count", "1") == 0
+    assert capsysbinary.readouterr().out == b"dogs | a dog ran\n"
+
+
+def test_similar_documents_need_their_fields(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known, data, out = tmp_path / "train.jsonl", tmp_path / "test.jsonl", tmp_path / "out.jsonl"
+    known.write_text('{"document": "a", "summary": "b"}\n')
+    data.write_text('{"document": "a"}\n{"text": "a"}\n')
+    assert call(monkeypatch, "data", "similar", known, data, "-o", out) == 3
+    assert "test.jsonl, line 2 has no field 'document'" in capsys.readouterr().err
+    assert not out.exists()
+    assert call(monkeypatch, "data", "similar", data, data) == 3
+    assert "test.jsonl, line 1 has no field 'summary'" in capsys.readouterr().err
+    assert call(monkeypatch, "data", "similar", known, data, "--fields", "a") == 2
+    assert call(monkeypatch, "data", "similar", tmp_path / "none", data) == 3
+    known.write_text("")
+    assert call(monkeypatch, "data", "similar", known, data) == 3
+    assert "train.jsonl is empty" in capsys.readouterr().err
 
 
 def test_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

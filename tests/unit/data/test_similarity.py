@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.tasks.tfidf import TfIdf, cosine, words
+from regard.data.similarity import SimilarDocuments, TfIdf, cosine, words
 
 DOCUMENTS = ["the cat sat on the mat", "the dog ran", "a dog and a cat ran to the park"]
 
@@ -48,3 +48,18 @@ def test_a_text_of_unknown_words_is_like_no_document() -> None:
     assert index.vector("zebra ???") == {}
     assert not index.similarities("zebra").any()
     assert index.nearest("zebra") == 0
+
+
+def test_similar_documents_come_in_the_order_of_their_cosine_and_equals_in_theirs() -> None:
+    known = SimilarDocuments([(document, str(n)) for n, document in enumerate([*DOCUMENTS, *DOCUMENTS])])
+    for text in ("the dog", "a cat on a mat", "zebra"):
+        cosines = TfIdf([*DOCUMENTS, *DOCUMENTS]).similarities(text)
+        order = sorted(range(len(cosines)), key=lambda n: (-cosines[n], n))
+        assert known.most_similar(text, 4) == order[:4]
+        assert known.most_similar(text, 99) == order
+
+
+def test_a_document_is_not_similar_to_itself_or_its_equals() -> None:
+    known = SimilarDocuments([(document, str(n)) for n, document in enumerate([*DOCUMENTS, DOCUMENTS[1]])])
+    assert sorted(known.most_similar(DOCUMENTS[1], 9)) == [0, 2]
+    assert SimilarDocuments([("a", "b")]).before("a", 3) == "a"

@@ -1,4 +1,4 @@
-"""Which text is most like another: cosine of TF-IDF vectors."""
+"""Which texts are most like another, by the cosine of TF-IDF vectors; a model that writes may read what they led to."""
 
 import re
 from collections import Counter
@@ -7,6 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.noise import Pair
+
+_SEPARATOR = " | "
 _WORD = re.compile(r"\w+")
 
 
@@ -63,6 +66,38 @@ class TfIdf:
     def nearest(self, text: str) -> int:
         """Return the number of the document that is most like a text; of equals, the first."""
         return int(self.similarities(text).argmax())
+
+
+class SimilarDocuments:
+    """Documents with their summaries, one at least, for writing the summary of another.
+
+    >>> known = SimilarDocuments([("a cat sat", "cats"), ("a dog ran", "dogs"), ("a dog sat", "tired dogs")])
+    >>> known.before("the dog ran off", 2)
+    'dogs | tired dogs | the dog ran off'
+    >>> known.before("a dog ran", 2)
+    'tired dogs | cats | a dog ran'
+    """
+
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        self._summaries = [summary for _, summary in pairs]
+        self._numbers: dict[str, list[int]] = {}
+        for number, (document, _) in enumerate(pairs):
+            self._numbers.setdefault(document, []).append(number)
+        self._index = TfIdf([document for document, _ in pairs])
+
+    def most_similar(self, document: str, count: int) -> list[int]:
+        """Return the numbers of the documents that are most like another, which is none of them itself."""
+        cosines = self._index.similarities(document)
+        cosines[self._numbers.get(document, [])] = -1.0
+        count = min(count, len(cosines))
+        least = np.partition(cosines, -count)[-count]
+        found = np.flatnonzero((cosines >= least) & (cosines >= 0.0))
+        return [int(number) for number in found[np.argsort(-cosines[found], kind="stable")][:count]]
+
+    def before(self, document: str, count: int) -> str:
+        """Return a document with the summaries of the most similar ones before it, in the order of their cosine."""
+        summaries = (self._summaries[number] for number in self.most_similar(document, count))
+        return _SEPARATOR.join([*summaries, document])
 
 
 def cosine(one: dict[int, float], other: dict[int, float]) -> float:

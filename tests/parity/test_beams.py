@@ -28,16 +28,20 @@ def one_that_ends(seed: int) -> Any:
     return model
 
 
-@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0, 2.0])
+@pytest.mark.parametrize(
+    ("length_penalty", "repetition_penalty"), [(0.0, 1.0), (0.6, 1.0), (1.0, 1.0), (2.0, 1.0), (1.0, 1.3), (0.6, 4.0)]
+)
 @pytest.mark.parametrize("beam", [1, 2, 5])
 @torch.no_grad()
-def test_beams_agree_with_huggingface(beam: int, length_penalty: float) -> None:
+def test_beams_agree_with_huggingface(beam: int, length_penalty: float, repetition_penalty: float) -> None:
     compared = 0
     for seed in range(4):
         theirs = one_that_ends(seed)
         backend = PackedBackend(from_huggingface(theirs.config.to_dict(), theirs.state_dict()).eval())
         sources = [[*torch.randint(1, VOCAB - 1, (size,)).tolist(), 0] for size in (3, 5, 8, 11)]
-        settings = SearchSettings(beam=beam, n_best=beam, length_penalty=length_penalty)
+        settings = SearchSettings(
+            beam=beam, n_best=beam, length_penalty=length_penalty, repetition_penalty=repetition_penalty
+        )
         requests = [Request(limit=LONGEST)] * len(sources)
         found = decode_requests(backend, sources, requests, settings)
         for source, hypotheses in zip(sources, found, strict=True):
@@ -46,6 +50,7 @@ def test_beams_agree_with_huggingface(beam: int, length_penalty: float) -> None:
                 num_beams=beam,
                 num_return_sequences=beam,
                 length_penalty=length_penalty,
+                repetition_penalty=repetition_penalty,
                 early_stopping=True,
                 do_sample=False,
                 max_new_tokens=LONGEST,

@@ -121,6 +121,7 @@ def test_theirs_options_are_those_of_the_search(loaded: SimpleNamespace) -> None
         "num_beam_groups": 2,
         "diversity_penalty": 0.3,
         "no_repeat_ngram_size": 2,
+        "repetition_penalty": 1.3,
         "min_length": 5,
         "max_length": 12,
     }
@@ -133,6 +134,7 @@ def test_theirs_options_are_those_of_the_search(loaded: SimpleNamespace) -> None
         groups=2,
         diversity=0.3,
         no_repeat=2,
+        repetition_penalty=1.3,
         min_length=4,
         max_length=11,
     )
@@ -421,7 +423,7 @@ def test_a_question_that_cannot_be_answered_is_refused_in_a_sentence(
     [
         ({"num_beam": 3}, "a pipeline for summarization has no option 'num_beam'; did you mean num_beams?"),
         ({"colour": "red"}, "has no option 'colour'; it has .*num_beams"),
-        ({"repetition_penalty": 1.2}, "repetition_penalty=1.2 is not supported: no_repeat_ngram_size is what keeps"),
+        ({"repetition_penalty": 0.9}, "repetition_penalty is 0.9; input should be greater than or equal to 1"),
         ({"num_beams": 2, "num_return_sequences": 3}, r"n_best is 3, more than the beam of 2 .*num_beams is beam here"),
         ({"do_sample": True, "num_beams": 3}, "is not supported; leave one of them out"),
         ({"max_length": 0}, "max_length is 0; a whole number of at least 1"),

@@ -83,7 +83,7 @@ def search(
     `never` are tokens that may not come; with `text_of`, hypotheses that spell the same count once.
     """
     selector = TorchSelector() if selector is None else selector
-    rules = LogitsProcessors(settings, end, never)
+    rules = LogitsProcessors(settings, end, never, selector)
     beams = Beams(settings, [], text_of)
     while (coming := waiting.take(beams.sentences)) or beams.sentences:
         if waiting.closed:
@@ -92,13 +92,13 @@ def search(
             fresh = Beams(settings, coming, text_of)
             logits_BW = _admit(decoder, fresh)
             # All rows of a sentence have the same past so far, and so the same logits.
-            logs_BNW = selector.log_probabilities(logits_BW)[:, None]
+            logs_BNW = rules.log_probabilities(logits_BW[:, None])
             if settings.rows > 1:
                 logs_BNW = logs_BNW.repeat(1, settings.rows, 1)
             _advance(fresh, logs_BNW, decoder, rules, end, selector)
             beams.join(fresh)
         else:
-            logs_BNW = selector.log_probabilities(decoder.step(torch.from_numpy(beams.last_BN)))
+            logs_BNW = rules.log_probabilities(decoder.step(torch.from_numpy(beams.last_BN)))
             parents_BN = _advance(beams, logs_BNW, decoder, rules, end, selector)
             if settings.rows > 1 and not settings.sample:
                 decoder.reorder(parents_BN)
@@ -128,11 +128,20 @@ def _advance(
         beams.cover(attention_BNS.expand(-1, beams.settings.rows, -1).numpy())
     if math.isnan(logs_BNW[:, :, end].sum()):  # one of a row is not a number, if any of it is not
         raise ModelError("the model's log-probabilities are not numbers; its weights have diverged")
+    own_BNW = None
+    if beams.settings.repetition_penalty != 1.0:
+        own_BNW = logs_BNW.clone()
+        rules.penalize_repetition(logs_BNW, beams)
     rules.apply(logs_BNW, beams)
     if beams.settings.sample:
         choice = choose_at_random(beams, logs_BNW, end)
     else:
         choice = choose_by_beam(beams, logs_BNW, end, selector)
+    if own_BNW is not None:
+        at_B1 = np.arange(len(beams.sentences))[:, None]
+        beams.penalize(
+            choice.parents_BN, choice.scores_BN, own_BNW[at_B1, choice.parents_BN, choice.words_BN].double().numpy()
+        )
     beams.grow(choice.parents_BN, choice.words_BN, choice.scores_BN)
     return choice.parents_BN
 

@@ -37,6 +37,7 @@ class SearchSettings(Config):
         "nbest": "n_best",
         "do_sample": "sample",
         "no_repeat_ngram_size": "no_repeat",
+        "repeat_penalty": "repetition_penalty",
         "early_stopping": "early_stop",
         "num_beam_groups": "groups",
         "diversity_penalty": "diversity",
@@ -62,6 +63,8 @@ class SearchSettings(Config):
     """Compute only the target tokens on the model's shortlist for the source."""
     no_repeat: Count = 0
     """Length in tokens of n-grams that may not repeat; 0 allows all."""
+    repetition_penalty: Annotated[float, Field(ge=1.0, allow_inf_nan=False)] = 1.0
+    """Makes tokens that came before less likely: divides positive logits, multiplies negative ones."""
     min_length: Count = 0
     """Minimum number of tokens."""
     max_length: Count = 0
@@ -126,7 +129,7 @@ class Hypothesis:
 
     tokens: list[int]
     score: float
-    """What it is worth: log P / length^α, the end counted in both, and the coverage penalty."""
+    """What it is worth: log P / length^α, the end counted in both, and the penalties on coverage and repetition."""
     log_probability: float
     """log P of all its tokens and its end, as the model gives them."""
     cut: bool

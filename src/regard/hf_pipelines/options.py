@@ -22,6 +22,7 @@ SEARCH = {
     "top_k": "top_k",
     "top_p": "top_p",
     "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
 }
 """Each with the field of `SearchSettings` that it sets."""
 LENGTHS = {"max_new_tokens": "max_length", "min_new_tokens": "min_length"}
@@ -53,7 +54,6 @@ CALL = {
     "use_cache": NoEffect(),
     "pad_token_id": NoEffect(),
     "return_text": NoEffect(),
-    "repetition_penalty": NoEffect("no_repeat_ngram_size is what keeps texts from repeating themselves here", (1.0,)),
     "eos_token_id": NoEffect("a text ends with the end token of its model", ()),
     "stop_sequence": NoEffect("a text ends where the model ends it, or at max_new_tokens", ()),
     "handle_long_generation": NoEffect("a prompt is never cut", ()),

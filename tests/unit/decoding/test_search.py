@@ -1,6 +1,7 @@
 """What a search finds, against trying everything."""
 
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -8,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.decoding import Constraints, Finished, Request, Scheduler, SearchSettings, StreamedTokens, search
+from regard.decoding import (
+    Constraints,
+    Finished,
+    Hypothesis,
+    Request,
+    Scheduler,
+    SearchSettings,
+    StreamedTokens,
+    search,
+)
 from regard.errors import ConfigError, InputError, ModelError
 from tests.unit.decoding.toy import END, START, ReadingToy, Toy, log_probability, logits, run, texts
 
@@ -63,6 +73,7 @@ every_setting = st.builds(
     length_penalty=st.sampled_from([0.0, 1.0, 1.5]),
     coverage_penalty=st.sampled_from([0.0, 0.3]),
     no_repeat=st.sampled_from([0, 0, 2]),
+    repetition_penalty=st.sampled_from([1.0, 1.0, 1.7]),
     min_length=st.integers(0, 2),
 ) | st.builds(
     SearchSettings,
@@ -72,6 +83,7 @@ every_setting = st.builds(
     top_k=st.integers(0, 4),
     top_p=st.sampled_from([0.3, 0.9, 1.0]),
     min_p=st.sampled_from([0.0, 0.2]),
+    repetition_penalty=st.sampled_from([1.0, 1.0, 1.7]),
     seed=st.integers(0, 9),
 )
 
@@ -93,6 +105,33 @@ def test_batches_and_their_order_change_nothing(
             assert hypothesis.log_probability == pytest.approx(
                 log_probability(sentences[number], hypothesis.tokens), abs=1e-9
             )
+
+
+def repeats(found: list[list[Hypothesis]]) -> int:
+    """Return how many of the best hypotheses have a token twice."""
+    return sum(len(set(best.tokens)) < len(best.tokens) for best, *_ in found)
+
+
+@pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 4}, {"sample": True}])
+def test_a_penalty_on_repetition_keeps_tokens_from_coming_twice(search: dict[str, Any]) -> None:
+    free, penalized = (
+        run(
+            range(40),
+            [Request(5)] * 40,
+            SearchSettings(**search, min_length=3, repetition_penalty=penalty),
+            vocabulary=9,
+        )
+        for penalty in (1.0, 20.0)
+    )
+    assert repeats(penalized) < repeats(free) / 2
+
+
+def test_what_a_sentence_must_start_with_is_not_penalized() -> None:
+    wanted = SearchSettings(beam=2, repetition_penalty=2.0)
+    requests = [Request(5, prefix=(2, 2, 3))] * 20
+    written, read = (run(range(20), requests, wanted, reads=reads) for reads in (False, True))
+    assert [texts(found) for found in written] == [texts(found) for found in read]
+    assert [h.score for (h, *_) in written] == pytest.approx([h.score for (h, *_) in read], abs=1e-9)
 
 
 phrases = st.lists(st.lists(st.integers(2, 6), min_size=1, max_size=2).map(tuple), max_size=2).map(tuple)

@@ -118,9 +118,10 @@ def described(directory: Path) -> dict[str, Any]:
 
 def in_words(about: dict[str, Any]) -> str:
     """Return the size of a model and its training in words."""
+    minutes = max(1, round(about["minutes"]))
     return (
         f"{about['parameters'] / 1e6:.1f} M parameters, {about['steps']:,} steps ({about['epochs']:.1f} passes) "
-        f"in {about['minutes']:.0f} minutes"
+        f"in {minutes} minute{'s' if minutes > 1 else ''}"
     )
 
 

@@ -43,6 +43,13 @@ def test_an_empty_document_is_refused(models: Path) -> None:
     assert says == "standard input is empty; a document was expected"
 
 
+@pytest.mark.parametrize("verb", ["summarize", "answer", "classify", "generate"])
+def test_a_directory_that_holds_no_model_is_named(verb: str, tmp_path: Path) -> None:
+    context = ("--context", __file__) if verb == "answer" else ()
+    says = refusal(verb, "--model", tmp_path, *context, "text")
+    assert says == f"{tmp_path} has no config.json: it is not the directory of a model"
+
+
 def test_a_question_without_a_context_is_refused(models: Path, tmp_path: Path) -> None:
     ask = ("answer", "--model", models / "question-answering")
     assert refusal(*ask, "Where?") == "a question needs a text to find the answer in: --context FILE"

@@ -29,9 +29,9 @@ class LogitsProcessors:
         """Return the log-probabilities of logits, which may be written over."""
         if self._settings.repetition_penalty == 1.0:
             return self._selector.log_probabilities(logits_BNW)
-        ends_BN = logits_BNW[:, :, self._end].clone()
+        highest_BN = logits_BNW.amax(-1)
         logs_BNW = self._selector.log_probabilities(logits_BNW)
-        self._normalizers_BN = ends_BN - logs_BNW[:, :, self._end]
+        self._normalizers_BN = highest_BN - logs_BNW.amax(-1)
         return logs_BNW
 
     def penalize_repetition(self, logs_BNW: Tensor, beams: Beams) -> None:

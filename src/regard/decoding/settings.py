@@ -63,7 +63,7 @@ class SearchSettings(Config):
     """Compute only the target tokens on the model's shortlist for the source."""
     no_repeat: Count = 0
     """Length in tokens of n-grams that may not repeat; 0 allows all."""
-    repetition_penalty: Annotated[float, Field(ge=1.0, allow_inf_nan=False)] = 1.0
+    repetition_penalty: Annotated[float, Field(ge=1.0, le=100.0)] = 1.0
     """Makes tokens that came before less likely: divides positive logits, multiplies negative ones."""
     min_length: Count = 0
     """Minimum number of tokens."""

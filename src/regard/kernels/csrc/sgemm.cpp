@@ -22,6 +22,7 @@ namespace regard {
 namespace {
 
 constexpr int64_t kMinProducts = 500'000;  // for each thread; for fewer, waking one up costs more than it saves
+constexpr int64_t kMinPacked = 1 << 15;    // likewise, of weights
 
 constexpr int64_t kRegister = 16;                 // floats
 constexpr int64_t kRows = 14;                     // of a tile: with 32 outputs, as many sums as there are registers for
@@ -30,6 +31,7 @@ constexpr int64_t kDepth = 512;                   // inputs that pass by at a ti
 constexpr int64_t kPackedInputs = 16;             // inputs of columns that are packed at a time
 constexpr int64_t kMaxRows = 128 * kRows;         // packed at a time, by each thread
 constexpr int64_t kMaxOutputs = 256 * kOutputs;   // packed at a time
+constexpr int64_t kManyWeights = 1 << 20;         // as many depths are packed at a time as do not pass this
 constexpr int64_t kBlockOutputs = 8 * kOutputs;   // their weights stay in the second cache while all rows pass by
 
 REGARD_AVX512 inline __mmask16 mask_of(int64_t count) {
@@ -191,11 +193,18 @@ float* aligned(std::vector<float>& buffer, int64_t size) {
   return buffer.data() + (kCacheLine - reinterpret_cast<uintptr_t>(start) % kCacheLine) % kCacheLine / sizeof(float);
 }
 
-// A part of a product: D inputs from start, and X outputs, whose weights are packed.
+// A part of a product: D inputs from start, and X outputs.
 struct ProductPart {
   const Sgemm& whole;
   int64_t start, D, output, X;
-  const float* weights;
+  float* weights;  // packed
+
+  // Pack the weights of panels of outputs.
+  void pack_weights(int64_t from, int64_t to) const {
+    const int64_t x = from * kOutputs;
+    pack<kOutputs>(whole.weight.from_column(start).from_row(output + x), std::min(X, to * kOutputs) - x, D,
+                   weights + panel_start<kOutputs>(x, D));
+  }
 
   void multiply(int64_t row, int64_t rows) const {
     thread_local std::vector<float> row_buffer, sum_buffer;
@@ -225,26 +234,35 @@ struct ProductPart {
 void sgemm(const Sgemm& p, int64_t threads) {
   require(level() == kVnni, "the float32 kernel needs AVX-512");
   require(p.R >= 0 && p.D > 0 && p.X > 0, "a float32 matmul needs inputs and outputs");
-  thread_local std::vector<float> weight_buffer;
-  float* weights = aligned(weight_buffer, panel_start<kOutputs>(std::min(kMaxOutputs, p.X + kOutputs), kDepth));
   threads = std::min(threads, p.R * p.D * p.X / kMinProducts);
   if (p.row_sums) std::fill_n(p.row_sums, p.R, 0.0f);
-  for (int64_t output = 0; output < p.X; output += kMaxOutputs)
-    for (int64_t start = 0; start < p.D; start += kDepth) {
-      const ProductPart part{p, start, std::min(kDepth, p.D - start), output, std::min(kMaxOutputs, p.X - output), weights};
-      const MatrixView some = p.weight.from_column(start).from_row(output);
-      const auto pack_panels = [&](int64_t from, int64_t to) {
-        const int64_t x = from * kOutputs;
-        pack<kOutputs>(some.from_row(x), std::min(part.X, to * kOutputs) - x, part.D,
-                       weights + panel_start<kOutputs>(x, part.D));
+  thread_local std::vector<float> weight_buffer;
+  const int64_t depths = (p.D + kDepth - 1) / kDepth;
+  for (int64_t output = 0; output < p.X; output += kMaxOutputs) {
+    const int64_t X = std::min(kMaxOutputs, p.X - output), panels = (X + kOutputs - 1) / kOutputs;
+    const int64_t size = panel_start<kOutputs>(panels * kOutputs, kDepth);  // of the weights of a depth
+    const int64_t together = std::clamp<int64_t>(kManyWeights / size, 1, depths);
+    float* weights = aligned(weight_buffer, together * size);
+    for (int64_t first = 0; first < depths; first += together) {
+      const int64_t count = std::min(together, depths - first);
+      const auto part = [&](int64_t at) {
+        const int64_t start = (first + at) * kDepth;
+        return ProductPart{p, start, std::min(kDepth, p.D - start), output, X, weights + at * size};
       };
-      parallel_for((part.X + kOutputs - 1) / kOutputs, threads, pack_panels, &run_on_openmp);
+      // Threads wait for each other twice, however many depths there are.
+      const auto pack_weights = [&](int64_t from, int64_t to) {
+        for (int64_t at = from / panels; at * panels < to; ++at)
+          part(at).pack_weights(std::max<int64_t>(0, from - at * panels), std::min(panels, to - at * panels));
+      };
+      parallel_for(count * panels, std::min(threads, count * size / kMinPacked), pack_weights, &run_on_openmp);
       // By rows, not by panels: of 512 rows a thread of two would have 266.
       const auto multiply_rows = [&](int64_t from, int64_t to) {
-        for (int64_t row = from; row < to; row += kMaxRows) part.multiply(row, std::min(kMaxRows, to - row));
+        for (int64_t at = 0; at < count; ++at)
+          for (int64_t row = from; row < to; row += kMaxRows) part(at).multiply(row, std::min(kMaxRows, to - row));
       };
       parallel_for(p.R, threads, multiply_rows, &run_on_openmp);
     }
+  }
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ def main() -> None:
     read = with_similar(directory, train, similar) if similar else test
     test, read = test[: arguments.test], read[: arguments.test]
     model = arguments.model or trained(example, out, example, Budget.of(arguments))
-    name = f"{example}-{model.name}-{len(test)}-beam{arguments.beam}"
+    name = f"{example}-{model.name}-{len(test)}-beam{arguments.beam}-similar{similar}"
     texts = {
         MODEL: once(out / f"{name}.texts.json", lambda: {"texts": summaries(model, read, arguments.beam)})["texts"],
         **once(out / f"{example}-{len(test)}.baselines.json", lambda: baselines(train, test)),

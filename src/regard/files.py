@@ -142,9 +142,14 @@ def directory_made(path: Path) -> Iterator[None]:
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path` to write to; it takes the place of `path` once the block has ended well."""
-    final = path.absolute()
-    beside = final.with_name(f".{path.name}.writing-{os.getpid()}")
+    """Yield a path beside `path` to write to; it takes the place of `path` once the block has ended well.
+
+    A link stays one: the file that it leads to is replaced. Devices and pipes are refused.
+    """
+    final = path.resolve()
+    if final.exists() and not final.is_file() and not final.is_dir():
+        raise WriteError(path, "it is a device or a pipe, which cannot be replaced; a file was expected")
+    beside = final.with_name(f".{final.name}.writing-{os.getpid()}")
     with writing(path, beside), directory_made(final.parent):
         try:
             yield beside

@@ -1,4 +1,4 @@
-"""`regard data`: corpora by name."""
+"""`regard data`: corpora by name, splits, and summaries of similar documents."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from regard.data.similarity import SimilarDocuments
 
 app = typer.Typer(
-    help="Download corpora by name, and split a table or JSON lines into training, validation and test data.",
+    help="Download corpora by name, split a table or JSON lines into training, validation and test data, and put "
+    "summaries of similar documents before documents.",
     no_args_is_help=True,
 )
 
@@ -81,7 +82,7 @@ def split(
 
 @app.command()
 def similar(
-    index: Annotated[Path, typer.Argument(help="The documents with their summaries that are known: JSON lines.")],
+    known: Annotated[Path, typer.Argument(help="JSON lines: the known documents with their summaries.")],
     data: Annotated[
         Path | None, typer.Argument(help="JSON lines; without a file, standard input is one document.")
     ] = None,
@@ -91,42 +92,47 @@ def similar(
 ) -> None:
     """Put the summaries of the most similar known documents before each document, for a model to read.
 
-    A document that is known is not similar to itself, so data may be its own INDEX.
+    A document is not compared with itself: the data may be the known documents.
     """
     from regard.cli.lines import output_line, whole_input
     from regard.cli.progress import progress
     from regard.data import JsonLines
     from regard.data.similarity import SimilarDocuments
-    from regard.errors import DataError
+    from regard.errors import DataError, InputError
     from regard.files import replaced_file
 
     document, summary = _two_fields(fields)
-    pairs = list(JsonLines(path=index, source_field=document, target_field=summary).read())
+    if out is not None and out.resolve() in {known.resolve(), (data or known).resolve()}:
+        raise InputError(f"{out} is one of the files that are read; choose another --out")
+    pairs = list(JsonLines(path=known, source_field=document, target_field=summary).read())
     if not pairs:
-        raise DataError(f"{index} is empty; documents with their summaries were expected")
-    known = SimilarDocuments(pairs)
-    if data is None:
-        output_line(known.before(" ".join(whole_input("a document").split()), count))
-        return
+        raise DataError(f"{known} is empty; documents with their summaries were expected")
+    index = SimilarDocuments(pairs)
+    lines = (
+        iter([index.before(" ".join(whole_input("a document").split()), count)])
+        if data is None
+        else _with_similar(data, document, index, count)
+    )
     if out is None:
-        for line in _with_similar(data, document, known, count):
+        for line in lines:
             output_line(line)
         return
     with replaced_file(out) as fresh, fresh.open("w", encoding="utf-8") as file, progress(None) as counter:
-        for line in _with_similar(data, document, known, count):
+        for line in lines:
             file.write(f"{line}\n")
             counter.by(1)
 
 
-def _with_similar(data: Path, document: str, known: "SimilarDocuments", count: int) -> Iterator[str]:
-    """Return the lines of a file with the summaries of similar documents before those in it."""
+def _with_similar(data: Path, field: str, index: "SimilarDocuments", count: int) -> Iterator[str]:
+    """Return the lines of a file with the summaries of similar documents before those in it; blank ones stay so."""
+    from regard.cli.outputs import json_line
     from regard.data import JsonLines
     from regard.data.reading import read_lines
 
-    examples = JsonLines(path=data).examples((document,))
+    examples = JsonLines(path=data, fields={"source": field}).examples(("source",))
     for line, example in zip(read_lines(data), examples, strict=True):
-        found = json.loads(line) | {document: known.before(example[document], count)}
-        yield json.dumps(found, ensure_ascii=False)
+        document = example["source"]
+        yield json_line(json.loads(line) | {field: index.before(document, count) if document.strip() else document})
 
 
 def _lines_with_pairs(path: Path, fields: str) -> Iterator[tuple[str, "Pair"]]:

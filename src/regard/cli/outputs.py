@@ -67,8 +67,15 @@ def written(source: str, result: Result, form: Format) -> str:
     if form == Format.tsv:
         kept = [result, *result.alternatives]
         return "".join(f"{_cell(source)}\t{_cell(one.text)}\t{one.score:.4f}\n" for one in kept)
-    line = json.dumps({"source": source, **result.content()}, ensure_ascii=False)
-    return line.translate(_ESCAPES) + "\n"
+    return json_line({"source": source, **result.content()}) + "\n"
+
+
+def json_line(content: dict[str, Any]) -> str:
+    """Return an object as a line of JSON. Escaped is what is no text, and what some readers take for a line's end."""
+    line = json.dumps(content, ensure_ascii=False)
+    if not line.isascii() and any("\ud800" <= sign <= "\udfff" for sign in line):  # half of a surrogate pair
+        line = json.dumps(content)
+    return line.translate(_ESCAPES)
 
 
 # What some readers take for the end of a line, and JSON lets stand.

@@ -1,4 +1,4 @@
-"""Which texts are most like another, by the cosine of TF-IDF vectors; a model that writes may read what they led to."""
+"""The texts that are most like another, by the cosine of TF-IDF vectors, and their summaries for a model to read."""
 
 import re
 from collections import Counter
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.noise import Pair
+from regard.errors import InputError
 
 _SEPARATOR = " | "
 _WORD = re.compile(r"\w+")
@@ -69,33 +70,38 @@ class TfIdf:
 
 
 class SimilarDocuments:
-    """Documents with their summaries, one at least, for writing the summary of another.
+    """Documents with their summaries, for writing the summary of another.
 
     >>> known = SimilarDocuments([("a cat sat", "cats"), ("a dog ran", "dogs"), ("a dog sat", "tired dogs")])
     >>> known.before("the dog ran off", 2)
     'dogs | tired dogs | the dog ran off'
-    >>> known.before("a dog ran", 2)
-    'tired dogs | cats | a dog ran'
+    >>> known.before("A dog ran.", 2)
+    'tired dogs | cats | A dog ran.'
     """
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
-        self._summaries = [summary for _, summary in pairs]
-        self._numbers: dict[str, list[int]] = {}
-        for number, (document, _) in enumerate(pairs):
-            self._numbers.setdefault(document, []).append(number)
-        self._index = TfIdf([document for document, _ in pairs])
+        kept = [(document, summary) for document, summary in pairs if summary.strip()]
+        if not kept:
+            raise InputError("there are no documents with summaries that another could be similar to")
+        self._summaries = [summary for _, summary in kept]
+        self._numbers: dict[tuple[str, ...], list[int]] = {}
+        for number, (document, _) in enumerate(kept):
+            self._numbers.setdefault(tuple(words(document)), []).append(number)
+        self._index = TfIdf([document for document, _ in kept])
 
     def most_similar(self, document: str, count: int) -> list[int]:
-        """Return the numbers of the documents that are most like another, which is none of them itself."""
+        """Return the numbers of the documents most like this one, with summaries; those of the same words excluded."""
+        if count < 1:
+            raise InputError(f"count is {count}; at least 1 was expected")
         cosines = self._index.similarities(document)
-        cosines[self._numbers.get(document, [])] = -1.0
+        cosines[self._numbers.get(tuple(words(document)), [])] = 0.0
         count = min(count, len(cosines))
         least = np.partition(cosines, -count)[-count]
-        found = np.flatnonzero((cosines >= least) & (cosines >= 0.0))
+        found = np.flatnonzero((cosines >= least) & (cosines > 0.0))
         return [int(number) for number in found[np.argsort(-cosines[found], kind="stable")][:count]]
 
     def before(self, document: str, count: int) -> str:
-        """Return a document with the summaries of the most similar ones before it, in the order of their cosine."""
+        """Return a document with the summaries of the documents most like it before it, the most similar first."""
         summaries = (self._summaries[number] for number in self.most_similar(document, count))
         return _SEPARATOR.join([*summaries, document])
 

@@ -53,7 +53,8 @@ class Beams:
         longest = max((len(sentence.request.prefix) for sentence in sentences), default=0)
         self.tokens_BNT: Ints = np.zeros((B, N, max(32, longest)), dtype=np.int64)
         self.coverage_BNS: Floats | None = None
-        self.penalties_BN: Floats = np.zeros((B, N))  # what the scores have lost to repetition
+        self.own_BN: Floats = np.zeros((B, N))  # log P of each row by the model, where repetition is penalized
+        self.own_ends_BN: Floats | None = None  # and of its end
         for sentence in sentences:
             if sentence.request.constraints is not None:
                 sentence.progress = [sentence.request.constraints.start] * N
@@ -61,6 +62,7 @@ class Beams:
     def start_after_prefixes(self, log_probabilities_B: Floats) -> None:
         """Start each sentence after its prefix, which has this log-probability."""
         self.scores_BN = np.where(self.scores_BN == DEAD, DEAD, log_probabilities_B[:, None])
+        self.own_BN += log_probabilities_B[:, None]
         for place, sentence in enumerate(self.sentences):
             prefix, rules = sentence.request.prefix, sentence.request.constraints
             self.tokens_BNT[place, :, : len(prefix)] = prefix
@@ -84,7 +86,7 @@ class Beams:
         self.lengths_B = np.concatenate([self.lengths_B, others.lengths_B])
         self.limits_B = np.concatenate([self.limits_B, others.limits_B])
         self.scores_BN = np.concatenate([self.scores_BN, others.scores_BN])
-        self.penalties_BN = np.concatenate([self.penalties_BN, others.penalties_BN])
+        self.own_BN = np.concatenate([self.own_BN, others.own_BN])
         self.tokens_BNT = _together(self.tokens_BNT, others.tokens_BNT)
         if others.coverage_BNS is not None:
             before_BNS = self.coverage_BNS
@@ -97,7 +99,7 @@ class Beams:
         self.sentences = [self.sentences[place] for place in places]
         self.lengths_B, self.limits_B = self.lengths_B[places], self.limits_B[places]
         self.scores_BN, self.tokens_BNT = self.scores_BN[places], self.tokens_BNT[places]
-        self.penalties_BN = self.penalties_BN[places]
+        self.own_BN = self.own_BN[places]
         if self.coverage_BNS is not None:
             self.coverage_BNS = self.coverage_BNS[places]
 
@@ -109,13 +111,6 @@ class Beams:
         if wider > 0:
             self.coverage_BNS = np.pad(self.coverage_BNS, ((0, 0), (0, 0), (0, wider)))
         self.coverage_BNS[:, :, : attention_BNS.shape[2]] += attention_BNS
-
-    def penalize(self, parents_BN: Ints, scores_BN: Floats, own_BN: Floats) -> None:
-        """Add what each row's score loses as it goes on from a parent with a token of this log-probability."""
-        places_B1 = np.arange(len(self.sentences))[:, None]
-        before_BN, alive_BN = self.scores_BN[places_B1, parents_BN], scores_BN != DEAD
-        self.penalties_BN = self.penalties_BN[places_B1, parents_BN]
-        self.penalties_BN[alive_BN] += before_BN[alive_BN] + own_BN[alive_BN] - scores_BN[alive_BN]
 
     def grow(self, parents_BN: Ints, words_BN: Ints, scores_BN: Floats) -> None:
         """Continue each row from one of its sentence's rows with a word."""
@@ -156,11 +151,13 @@ class Beams:
         return distances_W
 
     def finish(self, place: int, group: int, row: int, total: float) -> None:
-        """Add what stands in a row to the finished hypotheses, its end counted; log P and penalties are its total."""
+        """Add what stands in a row to the finished hypotheses; the total is log P, its end counted, with penalties."""
         sentence = self.sentences[place]
         length = int(self.lengths_B[place])
         score = total / (length + 1) ** self.settings.length_penalty
-        log_probability = total + float(self.penalties_BN[place, row])
+        log_probability = total
+        if self.own_ends_BN is not None:
+            log_probability = float(self.own_BN[place, row] + self.own_ends_BN[place, row])
         if self.coverage_BNS is not None:
             covered_S = np.minimum(self.coverage_BNS[place, row], 1.0)
             score += self.settings.coverage_penalty * float(np.log(covered_S[covered_S > 0.0]).sum())

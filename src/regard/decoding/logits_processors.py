@@ -1,4 +1,4 @@
-"""Logits processors: tokens that may not come next, and those that came before."""
+"""Logits processors: tokens that may not come next."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from regard.decoding.beams import DEAD, Beams, Sentence
-from regard.decoding.candidates import CandidateSelector, TorchSelector
 from regard.decoding.constraints import Constraints
 from regard.decoding.phrases import UNREACHABLE
 from regard.decoding.settings import Request, SearchSettings
@@ -15,40 +14,11 @@ from regard.errors import InputError
 
 
 class LogitsProcessors:
-    """Bans and penalties on tokens, after the model's probabilities, so that log P of a text stays the model's own."""
+    """Bans on tokens. They are made after the model's probabilities, so that scores stay the model's own."""
 
-    def __init__(
-        self, settings: SearchSettings, end: int, never: Sequence[int], selector: CandidateSelector | None = None
-    ) -> None:
+    def __init__(self, settings: SearchSettings, end: int, never: Sequence[int]) -> None:
         self._settings, self._end = settings, end
         self._never = torch.tensor(sorted({*never} - {end}), dtype=torch.int64)
-        self._selector = TorchSelector() if selector is None else selector
-        self._normalizers_BN = torch.zeros(0, 1)
-
-    def log_probabilities(self, logits_BNW: Tensor) -> Tensor:
-        """Return the log-probabilities of logits, which may be written over."""
-        if self._settings.repetition_penalty == 1.0:
-            return self._selector.log_probabilities(logits_BNW)
-        highest_BN = logits_BNW.amax(-1)
-        logs_BNW = self._selector.log_probabilities(logits_BNW)
-        self._normalizers_BN = highest_BN - logs_BNW.amax(-1)
-        return logs_BNW
-
-    def penalize_repetition(self, logs_BNW: Tensor, beams: Beams) -> None:
-        """Make tokens less likely that came in their row before, in place (Keskar et al., 2019).
-
-        The penalty is on logits in greedy search and in sampling, on log-probabilities in beams, as in transformers.
-        """
-        penalty = self._settings.repetition_penalty
-        beam_search = not self._settings.sample and self._settings.beam > 1
-        normalizers_BN = self._normalizers_BN.expand(-1, self._settings.rows)
-        for place, row in np.argwhere(beams.scores_BN != DEAD).tolist():
-            if beams.lengths_B[place] < len(beams.sentences[place].request.prefix):
-                continue  # what a sentence must start with costs nothing
-            normalizer = 0.0 if beam_search else float(normalizers_BN[place, row])
-            came = torch.from_numpy(np.unique(beams.tokens_BNT[place, row, : beams.lengths_B[place]]))
-            logits = logs_BNW[place, row, came] + normalizer
-            logs_BNW[place, row, came] = torch.where(logits < 0.0, logits * penalty, logits / penalty) - normalizer
 
     def apply(self, logs_BNW: Tensor, beams: Beams) -> None:
         """Set the log-probabilities of what may not come to -∞, in place."""

@@ -13,6 +13,7 @@ from regard.decoding.beam_step import choose_at_random, choose_by_beam
 from regard.decoding.beams import DEAD, Beams, Ints, TextOf
 from regard.decoding.candidates import CandidateSelector, TorchSelector
 from regard.decoding.logits_processors import LogitsProcessors
+from regard.decoding.repetition import penalize_repetition
 from regard.decoding.scheduler import Scheduler
 from regard.decoding.settings import Hypothesis, SearchSettings
 from regard.errors import ModelError
@@ -74,16 +75,19 @@ def search(
     *,
     end: int,
     never: Sequence[int] = (),
+    start: int | None = None,
     text_of: TextOf | None = None,
     selector: CandidateSelector | None = None,
     stream: bool = False,
 ) -> Iterator[Event]:
     """Return the best hypotheses of each request as soon as they are there; with `stream`, tokens as they settle.
 
-    `never` are tokens that may not come; with `text_of`, hypotheses that spell the same count once.
+    `never` are tokens that may not come, `start` is what each begins with, the end unless given; with `text_of`,
+    hypotheses that spell the same count once.
     """
     selector = TorchSelector() if selector is None else selector
-    rules = LogitsProcessors(settings, end, never, selector)
+    rules = LogitsProcessors(settings, end, never)
+    start = end if start is None else start
     beams = Beams(settings, [], text_of)
     while (coming := waiting.take(beams.sentences)) or beams.sentences:
         if waiting.closed:
@@ -92,14 +96,13 @@ def search(
             fresh = Beams(settings, coming, text_of)
             logits_BW = _admit(decoder, fresh)
             # All rows of a sentence have the same past so far, and so the same logits.
-            logs_BNW = rules.log_probabilities(logits_BW[:, None])
-            if settings.rows > 1:
-                logs_BNW = logs_BNW.repeat(1, settings.rows, 1)
-            _advance(fresh, logs_BNW, decoder, rules, end, selector)
+            logs_BNW, own_BNW = _log_probabilities(logits_BW[:, None], fresh, start, selector)
+            _advance(fresh, logs_BNW, own_BNW, decoder, rules, end, selector)
             beams.join(fresh)
         else:
-            logs_BNW = rules.log_probabilities(decoder.step(torch.from_numpy(beams.last_BN)))
-            parents_BN = _advance(beams, logs_BNW, decoder, rules, end, selector)
+            logits_BNW = decoder.step(torch.from_numpy(beams.last_BN))
+            logs_BNW, own_BNW = _log_probabilities(logits_BNW, beams, start, selector)
+            parents_BN = _advance(beams, logs_BNW, own_BNW, decoder, rules, end, selector)
             if settings.rows > 1 and not settings.sample:
                 decoder.reorder(parents_BN)
         if stream:
@@ -119,8 +122,30 @@ def _admit(decoder: Decoder, fresh: Beams) -> Tensor:
     return logits_BW
 
 
+def _log_probabilities(
+    logits_BNW: Tensor, beams: Beams, start: int, selector: CandidateSelector
+) -> tuple[Tensor, Tensor | None]:
+    """Return log-probabilities to choose by, and the model's own where these are others."""
+    rows = beams.settings.rows
+    if beams.settings.repetition_penalty == 1.0:
+        logs_BNW = selector.log_probabilities(logits_BNW)
+        return logs_BNW if logs_BNW.size(1) == rows else logs_BNW.repeat(1, rows, 1), None
+    highest_BN = logits_BNW.amax(-1)
+    own_BNW = selector.log_probabilities(logits_BNW)
+    normalizers_BN = highest_BN - own_BNW.amax(-1)
+    logs_BNW, own_BNW = own_BNW.expand(-1, rows, -1).clone(), own_BNW.expand(-1, rows, -1)
+    penalize_repetition(logs_BNW, normalizers_BN.expand(-1, rows), beams, start)
+    return logs_BNW, own_BNW
+
+
 def _advance(
-    beams: Beams, logs_BNW: Tensor, decoder: Decoder, rules: LogitsProcessors, end: int, selector: CandidateSelector
+    beams: Beams,
+    logs_BNW: Tensor,
+    own_BNW: Tensor | None,
+    decoder: Decoder,
+    rules: LogitsProcessors,
+    end: int,
+    selector: CandidateSelector,
 ) -> Ints:
     """Continue all rows by a word; return the row that each goes on from."""
     if beams.settings.coverage_penalty:
@@ -128,20 +153,17 @@ def _advance(
         beams.cover(attention_BNS.expand(-1, beams.settings.rows, -1).numpy())
     if math.isnan(logs_BNW[:, :, end].sum()):  # one of a row is not a number, if any of it is not
         raise ModelError("the model's log-probabilities are not numbers; its weights have diverged")
-    own_BNW = None
-    if beams.settings.repetition_penalty != 1.0:
-        own_BNW = logs_BNW.clone()
-        rules.penalize_repetition(logs_BNW, beams)
     rules.apply(logs_BNW, beams)
+    if own_BNW is not None:
+        beams.own_ends_BN = own_BNW[:, :, end].double().numpy()
     if beams.settings.sample:
         choice = choose_at_random(beams, logs_BNW, end)
     else:
         choice = choose_by_beam(beams, logs_BNW, end, selector)
     if own_BNW is not None:
         at_B1 = np.arange(len(beams.sentences))[:, None]
-        beams.penalize(
-            choice.parents_BN, choice.scores_BN, own_BNW[at_B1, choice.parents_BN, choice.words_BN].double().numpy()
-        )
+        own_BN = own_BNW[at_B1, choice.parents_BN, choice.words_BN].double().numpy()
+        beams.own_BN = beams.own_BN[at_B1, choice.parents_BN] + own_BN
     beams.grow(choice.parents_BN, choice.words_BN, choice.scores_BN)
     return choice.parents_BN
 

@@ -173,6 +173,7 @@ class _Decoder:
             settings,
             end=backend.end,
             never=self._never,
+            start=backend.start,
             text_of=self._text_of,
             selector=candidate_selector(),
             stream=stream,

@@ -268,9 +268,23 @@ def test_summaries_of_similar_documents_are_put_before_documents(
     assert call(monkeypatch, "data", "similar", known, known, "--count", "1") == 0
     lines = capsysbinary.readouterr().out.decode().splitlines()
     assert [json.loads(line)["document"].split(" | ")[0] for line in lines] == ["tired dogs", "tired dogs", "dogs"]
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a dog\nran")))
-    assert call(monkeypatch, "data", "similar", known, "--count", "1") == 0
+    for more in ((), ("-o", out)):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a dog\nran")))
+        assert call(monkeypatch, "data", "similar", known, "--count", "1", *more) == 0
     assert capsysbinary.readouterr().out == b"dogs | a dog ran\n"
+    assert out.read_text() == "dogs | a dog ran\n"
+
+
+def test_lines_that_are_unusual_keep_what_they_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    known, data = tmp_path / "train.jsonl", tmp_path / "test.jsonl"
+    known.write_text('{"answers": "a dog ran", "summary": "dogs"}\n')
+    lines = [{"answers": " ", "x": "\ud800"}, {"answers": "the dog\u2028sat", "x": "é"}]
+    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert call(monkeypatch, "data", "similar", known, data, "--fields", "answers,summary") == 0
+    written = capsysbinary.readouterr().out.decode().splitlines()
+    assert [json.loads(line) for line in written] == [lines[0], lines[1] | {"answers": "dogs | the dog\u2028sat"}]
 
 
 def test_similar_documents_need_their_fields(
@@ -285,6 +299,11 @@ def test_similar_documents_need_their_fields(
     assert call(monkeypatch, "data", "similar", data, data) == 3
     assert "test.jsonl, line 1 has no field 'summary'" in capsys.readouterr().err
     assert call(monkeypatch, "data", "similar", known, data, "--fields", "a") == 2
+    for read in (known, data):
+        before = read.read_text()
+        assert call(monkeypatch, "data", "similar", known, data, "-o", read) == 2
+        assert "is one of the files that are read" in capsys.readouterr().err
+        assert read.read_text() == before
     assert call(monkeypatch, "data", "similar", tmp_path / "none", data) == 3
     known.write_text("")
     assert call(monkeypatch, "data", "similar", known, data) == 3

@@ -138,8 +138,9 @@ def test_any_number_of_threads_gives_the_same(regard: Shell, model: Path, tmp_pa
     finally:
         torch.set_num_threads(before)
     assert [line["source"] for line in three] == [line["source"] for line in one] == SENTENCES
-    for first, second in zip(three, one, strict=True):  # torch rounds otherwise with other threads: ties may differ
-        assert first["text"] == second["text"] or abs(first["score"] - second["score"]) < 1e-4
+    # torch rounds otherwise with other threads: where two hypotheses tie, another may go on
+    other = [first for first, second in zip(three, one, strict=True) if first["text"] != second["text"]]
+    assert len(other) <= len(SENTENCES) // 10
 
 
 def test_what_is_cut_is_said(regard: Shell, model: Path) -> None:

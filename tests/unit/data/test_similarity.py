@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from regard.data.similarity import SimilarDocuments, TfIdf, cosine, words
+from regard.errors import InputError
 
 DOCUMENTS = ["the cat sat on the mat", "the dog ran", "a dog and a cat ran to the park"]
 
@@ -52,14 +53,23 @@ def test_a_text_of_unknown_words_is_like_no_document() -> None:
 
 def test_similar_documents_come_in_the_order_of_their_cosine_and_equals_in_theirs() -> None:
     known = SimilarDocuments([(document, str(n)) for n, document in enumerate([*DOCUMENTS, *DOCUMENTS])])
-    for text in ("the dog", "a cat on a mat", "zebra"):
+    for text in ("the dog", "a cat on a mat"):
         cosines = TfIdf([*DOCUMENTS, *DOCUMENTS]).similarities(text)
-        order = sorted(range(len(cosines)), key=lambda n: (-cosines[n], n))
+        order = sorted(np.flatnonzero(cosines).tolist(), key=lambda n: (-cosines[n], n))
         assert known.most_similar(text, 4) == order[:4]
         assert known.most_similar(text, 99) == order
+    assert known.most_similar("zebra", 4) == []
 
 
-def test_a_document_is_not_similar_to_itself_or_its_equals() -> None:
+def test_a_document_is_not_compared_with_itself_or_its_equals() -> None:
     known = SimilarDocuments([(document, str(n)) for n, document in enumerate([*DOCUMENTS, DOCUMENTS[1]])])
-    assert sorted(known.most_similar(DOCUMENTS[1], 9)) == [0, 2]
+    assert sorted(known.most_similar("The  dog\nran!", 9)) == [0, 2]
     assert SimilarDocuments([("a", "b")]).before("a", 3) == "a"
+
+
+def test_summaries_that_are_empty_are_no_help() -> None:
+    assert SimilarDocuments([("a cat sat", " "), ("a dog sat", "dogs")]).before("sat", 2) == "dogs | sat"
+    with pytest.raises(InputError, match="no documents with summaries"):
+        SimilarDocuments([("a", "")])
+    with pytest.raises(InputError, match="count is 0"):
+        SimilarDocuments([("a", "b")]).before("a", 0)

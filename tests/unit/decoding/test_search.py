@@ -123,7 +123,34 @@ def test_a_penalty_on_repetition_keeps_tokens_from_coming_twice(search: dict[str
         )
         for penalty in (1.0, 20.0)
     )
-    assert repeats(penalized) < repeats(free) / 2
+    assert repeats(penalized) < 0.8 * repeats(free)
+
+
+def test_required_words_are_not_penalized() -> None:
+    required = Constraints.of_tokens(5, ((2, 2, 2),), ())
+    for beam in (1, 3):
+        wanted = SearchSettings(beam=beam, repetition_penalty=100.0)
+        for best, *_ in run(range(20), [Request(6, constraints=required)] * 20, wanted):
+            assert contains(best.tokens, (2, 2, 2))
+
+
+class WithoutEnd(Toy):
+    """A model that never ends by itself."""
+
+    def step(self, tokens_BN: Tensor) -> Tensor:
+        logits_BNW = super().step(tokens_BN)
+        logits_BNW[:, :, END] = -torch.inf
+        return logits_BNW
+
+
+def test_a_penalty_on_repetition_needs_no_end_that_may_come() -> None:
+    """Where the end's logit is -∞, nothing is computed from it."""
+    settings = SearchSettings(beam=1, repetition_penalty=1.5)
+    events = search(
+        WithoutEnd([7], 1), Scheduler([Request(4)], settings), settings, start=START, end=END, never=[START]
+    )
+    with pytest.raises(ModelError, match="came to no end"):
+        list(events)
 
 
 def test_what_a_sentence_must_start_with_is_not_penalized() -> None:

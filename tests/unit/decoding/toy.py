@@ -93,7 +93,7 @@ def run(
     """Search for all sentences; the start is never written."""
     decoder = (ReadingToy if reads else Toy)(sentences, settings.rows, vocabulary)
     waiting = Scheduler(requests, settings, slots=lambda number: slots)
-    events = search(decoder, waiting, settings, end=END, never=[START])
+    events = search(decoder, waiting, settings, start=START, end=END, never=[START])
     found = {event.number: event.hypotheses for event in events if isinstance(event, Finished)}
     return [found[number] for number in range(len(sentences))]
 

@@ -1,0 +1,37 @@
+"""Files that are replaced whole or not at all."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from regard.errors import WriteError
+from regard.files import replaced_file
+
+
+def test_a_file_is_replaced_once_the_block_has_ended_well(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file"
+    with replaced_file(path) as fresh:
+        fresh.write_text("one")
+        assert not path.exists()
+    with pytest.raises(KeyError), replaced_file(path) as fresh:
+        fresh.write_text("two")
+        raise KeyError
+    assert path.read_text() == "one"
+    assert os.listdir(path.parent) == ["file"]
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("one")
+    (tmp_path / "link").symlink_to("file")
+    with replaced_file(tmp_path / "link") as fresh:
+        fresh.write_text("two")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "two"
+
+
+def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(WriteError, match="pipe: it is a device or a pipe"), replaced_file(tmp_path / "pipe"):
+        pass
+    assert (tmp_path / "pipe").is_fifo()

@@ -148,7 +148,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
     """
     final = path.resolve()
     if final.exists() and not final.is_file() and not final.is_dir():
-        raise WriteError(path, "it is a device or a pipe, which cannot be replaced; a file was expected")
+        raise WriteError(path, "it is a device or a pipe, not a file")
     beside = final.with_name(f".{final.name}.writing-{os.getpid()}")
     with writing(path, beside), directory_made(final.parent):
         try:

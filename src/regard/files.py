@@ -125,6 +125,11 @@ def writing(path: Path, beside: Path | None = None) -> Iterator[None]:
         raise WriteError(path, _reason(error)) from None
 
 
+def real_path(path: Path) -> Path:
+    """Return a path without links; a link that leads to itself stays one, where `Path.resolve` raises an error."""
+    return Path(os.path.realpath(path))
+
+
 @contextmanager
 def directory_made(path: Path) -> Iterator[None]:
     """Make a directory and its parents; those that were not there are removed if this block fails, unless in use."""
@@ -146,9 +151,10 @@ def replaced_file(path: Path) -> Iterator[Path]:
 
     A link stays one: the file that it leads to is replaced. Devices and pipes are refused.
     """
-    final = path.resolve()
-    if final.exists() and not final.is_file() and not final.is_dir():
-        raise WriteError(path, "it is a device or a pipe, not a file")
+    with writing(path):
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise WriteError(path, "it is a device or a pipe, not a file")
+    final = real_path(path)
     beside = final.with_name(f".{final.name}.writing-{os.getpid()}")
     with writing(path, beside), directory_made(final.parent):
         try:
@@ -167,7 +173,7 @@ def replaced_files(directory: Path, *, last: str) -> Iterator[Path]:
     Every file is whole and on the disk before the first one is put in its place, and `last` comes last: without it the
     directory counts as incomplete. Other files in `directory` are left alone.
     """
-    final = directory.resolve()
+    final = real_path(directory)
     with writing(directory), directory_made(final):
         beside = Path(tempfile.mkdtemp(prefix=".writing-", dir=final))
         try:
@@ -185,7 +191,7 @@ def replaced_files(directory: Path, *, last: str) -> Iterator[Path]:
 @contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
     """Yield a directory that becomes `path`, which is not there yet, once the block has ended well."""
-    final = path.resolve()
+    final = real_path(path)
     with writing(path), directory_made(final.parent):
         beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.writing-", dir=final.parent))
         try:

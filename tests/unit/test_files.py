@@ -30,6 +30,21 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "two"
 
 
+def test_a_link_that_leads_to_itself_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with replaced_file(tmp_path / "loop") as fresh:
+        fresh.write_text("one")
+    assert (tmp_path / "loop").read_text() == "one"
+
+
+def test_a_name_that_no_file_can_have_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(WriteError, match="xxx cannot be written: File name too long"),
+        replaced_file(tmp_path / ("x" * 300)),
+    ):
+        pass
+
+
 def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with (

@@ -60,11 +60,12 @@ def split(
     from regard.data import TabSeparated
     from regard.data.splits import PARTS, Split, split_documents, split_pairs, write_split
     from regard.errors import InputError
+    from regard.files import real_path
 
     suffix = "tsv" if fields is None else "jsonl"
     if fields is None and ".jsonl" in table.suffixes:
         raise InputError(f"{table} has JSON lines; --fields names their two fields, such as document,summary")
-    if table.resolve() in {(out / f"{part}.{suffix}").resolve() for part in PARTS}:
+    if real_path(table) in {real_path(out / f"{part}.{suffix}") for part in PARTS}:
         raise InputError(f"{table} is one of the files that its parts would be written to; choose another --out")
     found: Split[Any]
     if fields is None:
@@ -99,14 +100,14 @@ def similar(
     from regard.data import JsonLines
     from regard.data.similarity import SimilarDocuments
     from regard.errors import DataError, InputError
-    from regard.files import replaced_file
+    from regard.files import real_path, replaced_file
 
     document, summary = _two_fields(fields)
-    if out is not None and out.resolve() in {known.resolve(), (data or known).resolve()}:
+    if out is not None and real_path(out) in {real_path(known), real_path(data or known)}:
         raise InputError(f"{out} is one of the files that are read; choose another --out")
     pairs = list(JsonLines(path=known, source_field=document, target_field=summary).read())
-    if not pairs:
-        raise DataError(f"{known} is empty; documents with their summaries were expected")
+    if not any(text.strip() for _, text in pairs):
+        raise DataError(f"{known} has no documents with summaries, which others could be similar to")
     index = SimilarDocuments(pairs)
     lines = (
         iter([index.before(" ".join(whole_input("a document").split()), count)])

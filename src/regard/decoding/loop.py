@@ -73,21 +73,20 @@ def search(
     waiting: Scheduler,
     settings: SearchSettings,
     *,
+    start: int,
     end: int,
     never: Sequence[int] = (),
-    start: int | None = None,
     text_of: TextOf | None = None,
     selector: CandidateSelector | None = None,
     stream: bool = False,
 ) -> Iterator[Event]:
     """Return the best hypotheses of each request as soon as they are there; with `stream`, tokens as they settle.
 
-    `never` are tokens that may not come, `start` is what each begins with, the end unless given; with `text_of`,
-    hypotheses that spell the same count once.
+    `start` is the token before the first one, `never` are tokens that may not come; with `text_of`, hypotheses that
+    spell the same count once.
     """
     selector = TorchSelector() if selector is None else selector
     rules = LogitsProcessors(settings, end, never)
-    start = end if start is None else start
     beams = Beams(settings, [], text_of)
     while (coming := waiting.take(beams.sentences)) or beams.sentences:
         if waiting.closed:

@@ -30,7 +30,7 @@ def penalize_repetition(logs_BNW: Tensor, normalizers_BN: Tensor, beams: Beams, 
     free = [
         (place, row, token, float(logs_BNW[place, row, token]))
         for place, sentence in enumerate(beams.sentences)
-        if (rules := sentence.request.constraints) is not None
+        if (rules := sentence.request.constraints) is not None and rules.requires
         for row, progress in enumerate(sentence.progress)
         for token in rules.next_tokens(progress).tolist()
     ]

@@ -64,7 +64,7 @@ class SearchSettings(Config):
     no_repeat: Count = 0
     """Length in tokens of n-grams that may not repeat; 0 allows all."""
     repetition_penalty: Annotated[float, Field(ge=1.0, le=100.0, strict=True)] = 1.0
-    """Makes tokens that came before less likely: divides positive logits, multiplies negative ones. 1 is off."""
+    """Makes tokens that came before less likely: divides positive logits, multiplies negative ones; 1 is off."""
     min_length: Count = 0
     """Minimum number of tokens."""
     max_length: Count = 0

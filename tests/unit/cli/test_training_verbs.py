@@ -305,9 +305,10 @@ def test_similar_documents_need_their_fields(
         assert "is one of the files that are read" in capsys.readouterr().err
         assert read.read_text() == before
     assert call(monkeypatch, "data", "similar", tmp_path / "none", data) == 3
-    known.write_text("")
-    assert call(monkeypatch, "data", "similar", known, data) == 3
-    assert "train.jsonl is empty" in capsys.readouterr().err
+    for nothing in ("", '{"document": "a", "summary": " "}\n'):
+        known.write_text(nothing)
+        assert call(monkeypatch, "data", "similar", known, data) == 3
+        assert "train.jsonl has no documents with summaries" in capsys.readouterr().err
 
 
 def test_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

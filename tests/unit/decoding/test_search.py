@@ -129,9 +129,17 @@ def test_a_penalty_on_repetition_keeps_tokens_from_coming_twice(search: dict[str
 def test_required_words_are_not_penalized() -> None:
     required = Constraints.of_tokens(5, ((2, 2, 2),), ())
     for beam in (1, 3):
-        wanted = SearchSettings(beam=beam, repetition_penalty=100.0)
-        for best, *_ in run(range(20), [Request(6, constraints=required)] * 20, wanted):
-            assert contains(best.tokens, (2, 2, 2))
+        free, penalized = (
+            run(
+                range(20),
+                [Request(3, constraints=required)] * 20,
+                SearchSettings(beam=beam, repetition_penalty=penalty),
+            )
+            for penalty in (1.0, 100.0)
+        )
+        assert texts([best for best, *_ in penalized]) == [[2, 2, 2]] * 20
+        scores = [[best.score for best, *_ in found] for found in (free, penalized)]
+        assert scores[1] == pytest.approx(scores[0])
 
 
 class WithoutEnd(Toy):
@@ -262,7 +270,7 @@ def test_tokens_are_told_as_they_settle(beam: int) -> None:
     told: dict[int, list[int]] = {}
     wanted = SearchSettings(beam=beam)
     waiting = Scheduler([Request(8)] * 9, wanted)
-    for event in search(Toy(range(9), beam), waiting, wanted, end=END, stream=True):
+    for event in search(Toy(range(9), beam), waiting, wanted, start=START, end=END, stream=True):
         if isinstance(event, StreamedTokens):
             told.setdefault(event.number, []).extend(event.tokens)
         elif event.number in told:
@@ -280,7 +288,7 @@ def test_stopping_early_takes_fewer_steps_and_loses_little() -> None:
         settings = SearchSettings(beam=4, early_stop=early)
         decoder = Counted(sentences, settings.rows)
         waiting = Scheduler(requests, settings, slots=lambda number: 1)
-        events = search(decoder, waiting, settings, end=END, never=[START])
+        events = search(decoder, waiting, settings, start=START, end=END, never=[START])
         found = [event.hypotheses[0].score for event in events if isinstance(event, Finished)]
         steps[early], scores[early] = decoder.steps, found
     assert steps[True] < 0.95 * steps[False]
@@ -336,7 +344,7 @@ def test_no_two_of_the_best_spell_the_same() -> None:
     decoder = Toy([7], 6, 6)
     wanted = SearchSettings(beam=6, n_best=6)
     waiting = Scheduler([Request(4)], wanted)
-    events = list(search(decoder, waiting, wanted, end=END, never=[START], text_of=text_of))
+    events = list(search(decoder, waiting, wanted, start=START, end=END, never=[START], text_of=text_of))
     (found,) = [event.hypotheses for event in events if isinstance(event, Finished)]
     assert len({text_of(hypothesis.tokens) for hypothesis in found}) == len(found) == 6
 
@@ -360,7 +368,7 @@ def test_what_is_not_a_number_ends_the_search(beam: int) -> None:
 
     settings = SearchSettings(beam=beam)
     with pytest.raises(ModelError, match="not numbers"):
-        list(search(Broken([1], beam), Scheduler([Request(5)], settings), settings, end=END))
+        list(search(Broken([1], beam), Scheduler([Request(5)], settings), settings, start=START, end=END))
 
 
 @settings(max_examples=80, deadline=None)
@@ -395,7 +403,7 @@ def test_a_prefix_that_is_read_at_once_is_streamed_first() -> None:
     decoder = ReadingToy([7], 2)
     prefix = (2, 3, 4) * 20
     waiting = Scheduler([Request(64, prefix)], SearchSettings(beam=2))
-    events = list(search(decoder, waiting, SearchSettings(beam=2), end=END, never=[START], stream=True))
+    events = list(search(decoder, waiting, SearchSettings(beam=2), start=START, end=END, never=[START], stream=True))
     settled = [token for event in events if isinstance(event, StreamedTokens) for token in event.tokens]
     (finished,) = (event for event in events if isinstance(event, Finished))
     assert tuple(settled[:60]) == prefix

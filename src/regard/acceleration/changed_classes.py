@@ -73,19 +73,6 @@ _CLASSES = [namespace.content for namespace in _WATCHED if namespace.known is no
 _SIZES = list(map(len, _CLASSES))
 
 
-_FORWARDS = [
-    (content, name, content[name])
-    for content in map(vars, KNOWN)
-    for name in ("forward", "encode", "decode", "logits", "attend", "heads")
-    if name in content
-]
-
-
-def has_changed_forward() -> bool:
-    """Whether a known class was given another forward pass: what takes no time to look at before each sentence."""
-    return any(content.get(name) is not value for content, name, value in _FORWARDS)
-
-
 _PLAIN_FORWARD = {cls: cls.forward for cls in KNOWN}
 
 

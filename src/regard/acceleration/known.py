@@ -11,7 +11,7 @@ from regard.acceleration.known_classes import KNOWN
 from regard.model import Transformer
 from regard.model.own_forward import is_fsdp_hook
 from regard.model.transformer import plain_model
-from regard.model.undescribed import REPLACES, undescribed_modules
+from regard.model.undescribed import REPLACES, is_plain_parameter, undescribed_modules
 
 REFERENCES: dict[type[nn.Module], type[nn.Module]] = {}
 """The plain class that each replacement stands for."""
@@ -50,7 +50,7 @@ def _reference_type(
     if known is None or known[0] in changed:
         return None
     cls, methods, sharded = known
-    if not methods.isdisjoint(vars(module)):
+    if not methods.isdisjoint(vars(module)) or not all(map(is_plain_parameter, module._parameters.values())):
         return None
     if isinstance(module, layers.MultiHeadAttention) and _unknown_variations(module, parts):
         return None
@@ -107,6 +107,9 @@ def _difference(module: nn.Module, parts: frozenset[type[nn.Module]] = frozenset
         return f"is a {class_name(cls)}"
     if own := sorted(_methods(cls) & vars(module).keys()):
         return f"has a {own[0]} of its own"
+    for name, parameter in module._parameters.items():
+        if not is_plain_parameter(parameter):
+            return f"has a {type(parameter).__name__} as its {name}"
     if isinstance(module, layers.MultiHeadAttention) and (names := _unknown_variations(module, parts)):
         return f"varies attention ({', '.join(names)})"
     changed, replaced = changes()

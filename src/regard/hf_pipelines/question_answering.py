@@ -110,7 +110,7 @@ def _with_windows(task: ExtractiveTask, options: Mapping[str, Any]) -> Extractiv
     if "window" in changes and "overlap" not in changes:
         changes["overlap"] = min(task.overlap, max(0, count(options, "max_seq_len") // 2 - 1))
     try:
-        return ExtractiveTask(**{**task.model_dump(), **changes})
+        return type(task)(**{**task.model_dump(), **changes})
     except ConfigError as error:
         there = ", ".join(f"{theirs} is {ours} here" for theirs, ours in _WINDOWS.items() if ours in changes)
         raise InputError(f"{error} ({there})") from None

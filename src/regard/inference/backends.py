@@ -27,6 +27,8 @@ def choose_backend(model: Transformer, precision: Precision = "float", shortlist
     """
     unknown = reason = unknown_part(model, KERNEL_PARTS)
     device = model.device
+    if reason is None and drops_units(model):
+        reason = "dropout is on; model.eval() turns it off"
     if reason is None and device.type != "cpu":
         reason = f"the model is on {device}"
     if reason is None:
@@ -35,3 +37,17 @@ def choose_backend(model: Transformer, precision: Precision = "float", shortlist
         raise InputError(f"int8 decoding is for models whose every module is known: {reason}")
     fits_cache = unknown is None or (not has_own_forward(model) and decodes_alike(model))
     return (GenericBackend if fits_cache else UncachedBackend)(model, shortlist, reason=reason)
+
+
+def drops_units(model: Transformer) -> bool:
+    """Whether a part of a model drops units: one in training mode, with dropout.
+
+    >>> import regard
+    >>> model = regard.Transformer(regard.TransformerConfig.preset("tiny", vocab_size=99))
+    >>> drops_units(model), drops_units(model.eval())
+    (True, False)
+    """
+    return any(module.training and any(getattr(module, name, 0.0) for name in _RATES) for module in model.modules())
+
+
+_RATES = ("rate", "dropout")

@@ -70,6 +70,7 @@ def decode_requests(
 
     The sources of a decoder alone are empty; its prompts are the prefixes of the requests.
     """
+    _check_padding(sources, backend.config.pad_id)
     # Longest first: what is decoded side by side is then of about the same length.
     order = sorted(range(len(sources)), key=lambda index: -_length(sources[index], requests[index]))
     decoder = _Decoder(
@@ -91,6 +92,13 @@ def decode_stream(
 ) -> Iterator[Event]:
     """Return what is found for a source, as it settles."""
     return _Decoder(backend, [source], [request], settings, never=never).events(stream=True)
+
+
+def _check_padding(sources: Sequence[Sequence[int]], pad: int) -> None:
+    """Raise an `InputError` where padding stands before other tokens: what positions these have is not defined."""
+    for number, source in enumerate(sources):
+        if pad in source and any(token != pad for token in source[source.index(pad) :]):
+            raise InputError(f"source {number} has padding (token {pad}) before other tokens")
 
 
 def _length(source: Sequence[int], request: Request) -> int:

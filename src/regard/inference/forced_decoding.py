@@ -19,6 +19,8 @@ _BATCH_TOKENS = 1024
 
 def token_log_probabilities(model: Transformer, pairs: Sequence[Pair]) -> list[list[float]]:
     """Return log p of each token of given targets under their sources, and of their end."""
+    if model.encoder is None and any(source for source, _ in pairs):
+        raise InputError("a decoder alone reads no source; a prompt is the beginning of a target")
     order = sorted(range(len(pairs)), key=lambda index: max(map(len, pairs[index])))
     found: dict[int, list[float]] = {}
     while order:

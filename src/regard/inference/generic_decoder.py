@@ -111,7 +111,8 @@ class GenericDecoder:
 
     def _logits(self, states_R1D: Tensor, numbers: Sequence[int], rows: int) -> Tensor:
         """Return the logits (B, N, W) of so many rows of each sentence; words that are not listed have -∞."""
-        return self._listed(self._model.logits(states_R1D)[:, -1].cpu(), numbers, rows)
+        # A copy: the search writes over logits, and these may be a hook's or a parameter's own.
+        return self._listed(self._model.logits(states_R1D)[:, -1].to("cpu", copy=True), numbers, rows)
 
     def _listed(self, logits_RW: Tensor, numbers: Sequence[int], rows: int) -> Tensor:
         """Return logits by sentence (B, N, W), with -∞ for words that are not listed."""

@@ -20,7 +20,7 @@ from regard.decoding.settings import GENERATION, read_settings
 from regard.decoding.shortlist import SHORTLIST, Shortlist
 from regard.devices import resolve_device
 from regard.errors import InputError, ModelError
-from regard.inference.backends import choose_backend
+from regard.inference.backends import choose_backend, drops_units
 from regard.inference.decode import decode_requests, decode_stream, target_limit
 from regard.inference.forced_decoding import cross_attention, token_log_probabilities
 from regard.inference.results import CrossAttention, GeneratedText
@@ -179,7 +179,8 @@ class Pipeline:
     def _refresh(self) -> None:
         """Choose the backend again if the model was changed: its modules, its hooks or its weights.
 
-        A model that nobody has asked for since it was loaded is not compared: only global hooks can change it.
+        A model that nobody has asked for since it was loaded is not compared: only global hooks, and other methods of
+        its classes, can change it.
         """
         if self._snapshot is not None and self._snapshot.is_current(whole=self._is_shared):
             return
@@ -195,6 +196,7 @@ class Pipeline:
             return self._requested
         is_fit = all(weight.is_cpu and weight.dtype == torch.float32 for weight in self._model.parameters())
         is_fit = is_fit and self.shape != "encoder-only" and unknown_part(self._model) is None
+        is_fit = is_fit and not drops_units(self._model)
         return "int8" if is_fit and int8_is_fast() else "float"
 
     @property
@@ -352,9 +354,13 @@ class Pipeline:
         pairs = [(encoded(source), self.target.encode(target)) for source, target in zip(texts, written, strict=True)]
         scored = [
             Hypothesis(tokens, sum(logs) / len(logs) ** self.settings.length_penalty, sum(logs), cut=False)
-            for (_, tokens), logs in zip(pairs, self.token_log_probabilities(pairs), strict=True)
+            for (_, tokens), logs in zip(pairs, self._logs(pairs), strict=True)
         ]
         return scored[0] if isinstance(sources, str) else scored
+
+    def _logs(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
+        """Return log p of each token of targets after what comes before them, and of their end."""
+        return self.token_log_probabilities(pairs)
 
     def token_log_probabilities(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
         """Return log p of each token of given targets under their sources, and of their end, in token numbers."""

@@ -18,7 +18,7 @@ class GeneratedText:
 
     text: str
     score: float
-    """log P / length^α, with penalties on coverage and repetition; of a text generated in parts, their mean by length."""
+    """log P / length^α, less penalties; of a text generated in parts, their mean by length."""
     tokens: list[str]
     alternatives: tuple[Self, ...] = ()
     """The next best, where more than one was asked for."""

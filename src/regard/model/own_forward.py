@@ -1,6 +1,7 @@
 """Whether a model's `forward` or `logits` are its own: then they say what it computes, and not the states alone."""
 
 from torch import nn
+from torch.nn.modules import module as torch_modules
 
 from regard.model.transformer import Transformer
 
@@ -8,7 +9,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
 def has_own_forward(model: nn.Module) -> bool:
-    """Whether calling a model is more than `encode`, `decode` and `logits`: a `forward` of its own, or a hook on it.
+    """Whether calling a model is more than `encode`, `decode` and `logits`: a `forward` of its own, or hooks on it.
 
     >>> import regard
     >>> model = regard.Transformer(regard.TransformerConfig.preset("tiny", vocab_size=9))
@@ -19,7 +20,9 @@ def has_own_forward(model: nn.Module) -> bool:
     True
     """
     hooks = [hook for name in _HOOKS for hook in getattr(model, name).values()]
-    return not _is_plain(model, "forward") or not all(map(is_fsdp_hook, hooks))
+    if torch_modules._has_any_global_hook() or not all(map(is_fsdp_hook, hooks)):  # type: ignore[no-untyped-call]
+        return True
+    return not _is_plain(model, "forward") or type(model).__call__ is not nn.Module.__call__
 
 
 def changes_logits(model: nn.Module) -> bool:

@@ -155,10 +155,8 @@ class Transformer(nn.Module):
         """
         if self.config.kind != "encoder-decoder":
             raise InputError(f"a model that is {self.config.kind} has no attention from a target to a source")
-        decoder, embedding = self._decoder_parts()
         record: list[Tensor] = []
-        x_BTD, at = self._embedded(embedding, target)
-        decoder(x_BTD, *self._checked(self.encode(source)), record=record, **at)
+        self.decode(target, self.encode(source), record=record)
         return torch.stack(record)
 
     def start_cache(self, memory: Memory | None = None, *, beams: int = 1) -> DecoderCache:

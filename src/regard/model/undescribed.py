@@ -57,6 +57,12 @@ def same_names(one: Collection[str], other: Collection[str]) -> bool:
     )
 
 
+def is_plain_parameter(parameter: nn.Parameter | None) -> bool:
+    """Whether a parameter is torch's own, perhaps distributed by FSDP: a subclass may change what is computed."""
+    cls = type(parameter)
+    return parameter is None or cls is nn.Parameter or cls.__module__.startswith("torch.distributed")
+
+
 def _plain_class(module: nn.Module) -> type[nn.Module]:
     """Return the class of a module, or the one that it replaces: for this class alone, not for subclasses of it."""
     cls = type(module)
@@ -85,9 +91,12 @@ def _difference(module: nn.Module, other: nn.Module | None) -> str | None:
     if any(getattr(module, name) for name in _HOOKS):
         return "has hooks"
     for name in sorted(module._parameters.keys() | other._parameters.keys()):
-        has, should = (one._parameters.get(name) is not None for one in (module, other))
+        parameter = module._parameters.get(name)
+        has, should = (one is not None for one in (parameter, other._parameters.get(name)))
         if has != should:
             return f"has {'a' if has else 'no'} {name}"
+        if not is_plain_parameter(parameter):
+            return f"its {name} is a {type(parameter).__name__}"
     return _changed_setting(module, other)
 
 

@@ -17,6 +17,8 @@ from regard.inference.decode import decode_requests
 from regard.inference.pipeline import Pipeline
 from regard.inference.results import GeneratedText
 from regard.inference.texts import checked_texts
+from regard.model.own_forward import changes_logits
+from regard.ops import label_smoothed_cross_entropy
 from regard.tasks.task import Task, TokenPair
 
 _BATCH = 32  # blocks that are read together
@@ -98,6 +100,15 @@ class TextGenerator(Pipeline):
         results = [made[prompt] for prompt in prompts]
         return results[0] if isinstance(texts, str) else results
 
+    def _logs(self, pairs: Sequence[TokenPair]) -> list[list[float]]:
+        """Return log p of each token of texts after their prompts, and of their end."""
+        logs = self.token_log_probabilities([([], [*prompt, *tokens]) for prompt, tokens in pairs])
+        return [found[len(prompt) :] for (prompt, _), found in zip(pairs, logs, strict=True)]
+
+    def encoded(self, text: str) -> list[int]:
+        """Return the tokens of a prompt."""
+        return self.target.encode(text)
+
     @torch.no_grad()
     def perplexity(self, texts: str | Sequence[str]) -> float:
         """Return the perplexity of texts: exp of the mean negative log-likelihood of their tokens, ends among them.
@@ -115,7 +126,13 @@ class TextGenerator(Pipeline):
             given_BT = padded([[self.target.number(START), *block[:-1]] for block in some], pad).to(model.device)
             labels_BT = padded(some, pad).to(model.device)
             real_BT = padded([[1] * len(block) for block in some], 0).to(model.device).bool()
-            total += float(model.output.loss(model.decode(given_BT)[real_BT], labels_BT[real_BT]))
+            if changes_logits(model):
+                logits_RW = model(given_BT)[real_BT]
+                total += float(
+                    label_smoothed_cross_entropy(logits_RW, labels_BT[real_BT], smoothing=0.0, reduction="sum")
+                )
+            else:
+                total += float(model.output.loss(model.decode(given_BT)[real_BT], labels_BT[real_BT]))
         return math.exp(total / sum(map(len, blocks)))
 
     def stream(self, text: str, **changes: Any) -> Iterator[str]:

@@ -142,7 +142,8 @@ class Translator(Pipeline):
 
     def predictions(self, examples: Sequence[Example], **changes: Any) -> list[str]:
         """Return the translations of examples, as metrics compare them."""
-        return [one.text for one in self.translate([example["source"] for example in examples], **changes)]
+        made = self.translate([self.task.source(example) for example in examples], **changes)
+        return [self.task.answer(one.text) for one in made]
 
     def stream(self, text: str, *, to: str | None = None, **changes: Any) -> Iterator[str]:
         """Return a translation piece by piece, each as soon as nothing can change it any more."""

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from regard.acceleration.varlen import decoder_states
 from regard.errors import ConfigError
-from regard.layers import AdaptiveDecoder, AdaptiveEncoder
+from regard.layers import AdaptiveDecoder, AdaptiveEncoder, OutputProjection
 from regard.model import Transformer
 from regard.model.own_forward import changes_logits, has_own_forward
+from regard.model.undescribed import REPLACES
 from regard.ops import label_smoothed_cross_entropy, r_drop_loss
 from regard.ops.rng import keys_by_position
 from regard.training.examples import Batch
@@ -80,6 +81,11 @@ def r_drop(alpha: float, smoothing: float = 0.1, pad_id: int = 0) -> Loss:
         if changes_logits(model):
             first_RW, second_RW = (_own_logits(model, batch, real_BT) for _ in range(2))
             return r_drop_loss(first_RW, second_RW, batch.labels_BT[real_BT], smoothing=smoothing, alpha=alpha)
+        if _has_own_loss(model.output):
+            raise ConfigError(
+                f"R-Drop is computed by the output's r_drop_loss, and {type(model.output).__name__} has a loss of its "
+                "own only; override both"
+            )
         costs: list[Tensor] = []
         first_RD, second_RD = (decoder_states(model, source_BS, target_BT, real_BT, costs=costs) for _ in range(2))
         with keys_by_position(*real_BT.nonzero(as_tuple=True)):
@@ -113,6 +119,16 @@ def _check_states_suffice(model: Transformer) -> None:
             f"a {type(model).__name__} with a head, copying or adaptive steps takes its loss from its states, not from "
             "a forward or logits of its own; change its output instead"
         )
+
+
+def _has_own_loss(output: OutputProjection) -> bool:
+    """Whether an output projection overrides `loss` without `r_drop_loss`."""
+    names = ("loss", "r_drop_loss")
+    classes = [cls for cls in type(output).__mro__ if REPLACES not in vars(cls)]
+    at = [
+        -1 if name in vars(output) else next(i for i, cls in enumerate(classes) if name in vars(cls)) for name in names
+    ]
+    return at[0] < at[1]
 
 
 def losses_of(training: Training) -> LossAt:

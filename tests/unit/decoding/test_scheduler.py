@@ -43,7 +43,7 @@ def test_nobody_comes_in_once_it_is_closed() -> None:
 
 def test_a_search_ends_when_nobody_waits_for_it_any_more() -> None:
     waiting = Scheduler([Request(50)] * 8, SETTINGS, slots=lambda number: 2)
-    events = search(Toy(range(8), SETTINGS.rows), waiting, SETTINGS, end=END, never=[START])
+    events = search(Toy(range(8), SETTINGS.rows), waiting, SETTINGS, start=START, end=END, never=[START])
     next(events)
     waiting.close()
     assert len(list(events)) <= 1  # what was found in the same step
@@ -56,7 +56,7 @@ def test_searches_that_share_find_what_one_finds() -> None:
     found: dict[int, list[list[int]]] = {}
 
     def one_of_them() -> None:
-        for event in search(Toy(sentences, SETTINGS.rows), waiting, SETTINGS, end=END, never=[START]):
+        for event in search(Toy(sentences, SETTINGS.rows), waiting, SETTINGS, start=START, end=END, never=[START]):
             assert isinstance(event, Finished)
             assert event.number not in found
             found[event.number] = texts(event.hypotheses)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +31,21 @@ def decoder_layer(model: Transformer, number: int = 0) -> nn.Module:
 class Opposite(FeedForward):
     def forward(self, x: Tensor) -> Tensor:
         return -super().forward(x)
+
+
+class Doubled(nn.Parameter):
+    """A weight of a class of its own: a linear layer with it doubles what it returns."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            found = func(*args, **(kwargs or {}))
+        return 2 * found if func is torch.nn.functional.linear else found
+
+
+def assign_a_parameter_of_another_class(model: Transformer) -> None:
+    linear: Any = decoder_layer(model).get_submodule("feed_forward.contract")
+    linear.weight = torch.Tensor._make_subclass(Doubled, linear.weight.detach().clone(), True)
 
 
 class Negative(nn.Module):
@@ -72,6 +88,11 @@ def step_a_fused_optimizer(model: Transformer) -> None:
 
 def change_the_data_in_place(model: Transformer) -> None:
     model.output.weight.data.neg_()
+
+
+def swap_two_numbers_of_the_data(model: Transformer) -> None:
+    weight = model.output.weight.data
+    weight[[3, 9]] = weight[[9, 3]]
 
 
 def step_an_optimizer(model: Transformer) -> None:
@@ -131,8 +152,10 @@ CHANGES: dict[Callable[[Transformer], None], str] = {
     load_other_weights: "packed",
     assign_other_data: "packed",
     assign_a_parameter: r"generic decoder \(the model has a .*\(its weight is not also source_embedding.*\)\)",
+    assign_a_parameter_of_another_class: r"generic decoder \(decoder.*contract has a Doubled as its weight\)",
     step_a_fused_optimizer: "packed",
     change_the_data_in_place: "packed",
+    swap_two_numbers_of_the_data: "packed",
     step_an_optimizer: "packed",
     change_a_setting: r"generic decoder \(the model has a .*FeedForward \(its activation is 'silu'\)\)",
     swap_layers: "packed",
@@ -217,6 +240,115 @@ def test_a_global_hook_is_heeded_by_a_loaded_model(tmp_path: Path) -> None:
     finally:
         handle.remove()
     assert pipeline.translate(TEXTS, to="de") == before
+
+
+def mix(module: nn.Module, inputs: Any, states: Tensor) -> Tensor:
+    """Add the state of the position before, which no cache keeps."""
+    return states + torch.cat([torch.zeros_like(states[:, :1]), states[:, :-1]], 1)
+
+
+@pytest.mark.parametrize("kind", ["hook", "forward", "method of its class", "attribute"])
+def test_a_change_of_what_was_changed_already_is_seen(kind: str) -> None:
+    """A model that decodes with a cache may come to depend on other positions by the next change."""
+
+    class Mine(FeedForward):
+        matrix: Any = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            states = super().forward(x)
+            return states if self.matrix is None else states + self.matrix[: x.size(1), : x.size(1)] @ states
+
+    pipeline = small_pipeline(torch.float64)
+    layer: Any = decoder_layer(pipeline.model).get_submodule("feed_forward")
+    plain, before = layer.forward, pipeline.translate(TEXTS[0], to="de").text
+    shift = torch.eye(200, dtype=torch.float64).roll(1, 0)
+    handle = None
+    if kind == "hook":
+        handle = layer.register_forward_hook(lambda *_: None)
+    elif kind == "forward":
+        layer.forward = lambda x: plain(x)
+    else:
+        layer.__class__ = Mine
+    if kind == "attribute":
+        layer.matrix = torch.zeros(200, 200, dtype=torch.float64)
+    assert pipeline.translate(TEXTS[0], to="de").text == before
+    assert pipeline.backend.startswith("generic decoder (")
+    if handle is not None:
+        handle.remove()
+        layer.register_forward_hook(mix)
+    elif kind == "forward":
+        layer.forward = lambda x: mix(layer, x, plain(x))
+    elif kind == "attribute":
+        layer.matrix = shift
+    else:
+        setattr(Mine, "forward", lambda self, x: mix(self, x, FeedForward.forward(self, x)))  # noqa: B010
+    source = pipeline.encoded(TEXTS[0], "de")
+    ((best,),) = pipeline.decode([source])
+    (logs,) = pipeline.token_log_probabilities([(source, best.tokens)])
+    assert best.log_probability == pytest.approx(sum(logs))
+    assert pipeline.backend.startswith("generic decoder without a cache")
+
+
+def test_a_tensor_in_place_of_a_setting_is_seen() -> None:
+    pipeline = small_pipeline(torch.float64)
+    before = pipeline.translate(TEXTS, to="de")
+    attention: Any = decoder_layer(pipeline.model).get_submodule("cross_attention")
+    attention.scale = torch.full((4, 1, 1), 5.0, dtype=torch.float64)
+    assert pipeline.backend.startswith("generic decoder (")
+    assert pipeline.translate(TEXTS, to="de") != before
+
+
+def test_methods_of_a_class_are_heeded_by_a_loaded_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = regard.load(save_small_model(tmp_path / "model"), precision="float")
+    before = pipeline.translate(TEXTS, to="de")
+    plain: Any = regard.MultiHeadAttention.project_query
+    with monkeypatch.context() as patch:
+        patch.setattr(regard.MultiHeadAttention, "project_query", lambda *args: -plain(*args))
+        assert pipeline.translate(TEXTS, to="de") != before
+    assert pipeline.translate(TEXTS, to="de") == before
+
+
+def test_dropout_that_is_on_is_not_ignored() -> None:
+    pipeline = small_pipeline(torch.float64, dropout=0.3)
+    source = pipeline.encoded(TEXTS[0], "de")
+    (expected,) = pipeline.decode([source])
+    pipeline.model.train()
+    assert pipeline.backend == "generic decoder (dropout is on; model.eval() turns it off)"
+    assert pipeline.decode([source])[0][0].score != pipeline.decode([source])[0][0].score
+    pipeline.model.eval()
+    assert pipeline.decode([source]) == [expected]
+
+
+def test_logits_that_a_hook_holds_are_not_written_over() -> None:
+    pipeline = small_pipeline()
+    kept: list[tuple[Tensor, Tensor]] = []
+    pipeline.model.output.register_forward_hook(lambda module, inputs, logits: kept.append((logits, logits.clone())))
+    pipeline.translate(TEXTS[0], to="de", beam=1)
+    assert len(kept) > 2
+    for logits, copy in kept:
+        torch.testing.assert_close(logits, copy, rtol=0, atol=0)
+
+
+def test_attention_is_that_of_a_decode_of_the_models_own() -> None:
+    class Reversed(Transformer):
+        def decode(self, target: Tensor, memory: Any = None, **options: Any) -> Tensor:
+            if memory is not None:
+                memory = memory._replace(states_BSD=memory.states_BSD.flip(1))
+            return super().decode(target, memory, **options)
+
+    pipeline = small_pipeline(torch.float64)
+    before = pipeline.attention("Tom sees it.", "Mary", to="de").weights_LHTS
+    pipeline.model.__class__ = Reversed
+    after = pipeline.attention("Tom sees it.", "Mary", to="de").weights_LHTS
+    assert not torch.allclose(before, after)
+
+
+def test_padding_is_at_the_end_of_a_source_only() -> None:
+    pipeline = small_pipeline(torch.float64)
+    source = pipeline.encoded(TEXTS[0], "de")
+    assert pipeline.decode([[*source, 0, 0]], max_length=9) == pipeline.decode([source], max_length=9)
+    with pytest.raises(InputError, match=r"source 1 has padding \(token 0\) before other tokens"):
+        pipeline.decode([source, [*source[:2], 0, *source[2:]]])
 
 
 def test_the_backend_is_named() -> None:

@@ -1,10 +1,13 @@
 """A language model goes on with texts."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from regard import Transformer
 from regard.errors import InputError
 from regard.tasks.language_modeling import TextGenerator
 from tests.unit.models import SENTENCES, small_model
@@ -55,3 +58,26 @@ def test_perplexity_is_that_of_the_tokens_of_blocks() -> None:
     assert model.perplexity([*texts, "", " "]) == model.perplexity(texts)
     with pytest.raises(InputError, match="the texts are empty"):
         model.perplexity(" ")
+
+
+def test_perplexity_is_that_of_a_models_own_logits() -> None:
+    class Sharper(Transformer):
+        def logits(self, *args: Any, **options: Any) -> Tensor:
+            return 3 * super().logits(*args, **options)
+
+    model, text = generator(), "Tom sees the house."
+    before = model.perplexity(text)
+    model.model.__class__ = Sharper
+    assert model.perplexity(text) == pytest.approx(math.exp(-model.score("", text).score), rel=1e-4) != before
+
+
+def test_a_continuation_is_scored_after_its_prompt() -> None:
+    model = generator()
+    whole, prompt = model.target.encode("Tom sees") + model.target.encode("the house."), model.target.encode("Tom sees")
+    (logs,) = model.token_log_probabilities([([], whole)])
+    found = model.score("Tom sees", "the house.")
+    assert found.tokens == whole[len(prompt) :]
+    assert found.log_probability == pytest.approx(sum(logs[len(prompt) :]))
+    assert model.score(["Mary likes", ""], ["the house."] * 2)[0] != model.score("", "the house.")
+    with pytest.raises(InputError, match="a decoder alone reads no source"):
+        model.token_log_probabilities([([5], [6])])

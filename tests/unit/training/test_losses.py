@@ -1,11 +1,14 @@
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.modules.module import register_module_forward_hook
 
 from regard import Transformer, TransformerConfig, accelerate, label_smoothed_cross_entropy, unaccelerate
+from regard.errors import ConfigError
+from regard.layers import OutputProjection
 from regard.model.transformer import Memory
 from regard.ops.rng import keyed_dropout
 from regard.training.examples import Batch
@@ -100,6 +103,45 @@ def test_passes_that_agree_cost_the_cross_entropy_alone() -> None:
     logits, labels = torch.randn(2, 3, 7), torch.randint(1, 7, (2, 3))
     found = r_drop(5.0)(Recited(iter([logits, logits])), batch_of(labels))
     torch.testing.assert_close(found, label_smoothed_cross_entropy(logits, labels, pad_id=0, reduction="sum"))
+
+
+def test_r_drop_is_refused_where_only_the_other_loss_is_the_outputs_own() -> None:
+    class Own(OutputProjection):
+        def loss(self, *args: Any, **options: Any) -> torch.Tensor:
+            return 7 * super().loss(*args, **options)
+
+    model = Transformer(TransformerConfig.preset("tiny", vocab_size=30, d_model=16, d_ff=16)).eval()
+    batch = batch_of(torch.randint(1, 30, (5, 6)))
+    plain = cross_entropy(0.1)(model, batch)
+    model.output.__class__ = Own
+    torch.testing.assert_close(cross_entropy(0.1)(model, batch), 7 * plain)
+    with pytest.raises(ConfigError, match="Own has a loss of its own only"):
+        r_drop(1.0)(model, batch)
+
+
+@pytest.mark.parametrize("kind", ["global hook", "call"])
+def test_the_loss_is_that_of_calling_the_model(kind: str) -> None:
+    class Quieter(Transformer):
+        def __call__(self, *args: Any, **options: Any) -> Any:
+            return 0.1 * super().__call__(*args, **options)
+
+    model = Transformer(TransformerConfig.preset("tiny", vocab_size=30, d_model=16, d_ff=16)).eval()
+    batch = batch_of(torch.randint(1, 30, (5, 6)))
+    handle = None
+    if kind == "call":
+        model.__class__ = Quieter
+    else:
+        handle = register_module_forward_hook(
+            lambda module, inputs, outputs: 0.1 * outputs if module is model else None
+        )
+    try:
+        found, logits = cross_entropy(0.1)(model, batch), model(batch.source_BS, batch.target_BT)
+    finally:
+        if handle is not None:
+            handle.remove()
+    torch.testing.assert_close(
+        found, label_smoothed_cross_entropy(logits, batch.labels_BT, smoothing=0.1, reduction="sum")
+    )
 
 
 def test_the_second_pass_may_begin_later() -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from regard.data.corpora import Example
 from regard.errors import ModelError
-from regard.tasks.directory import read_tasks
+from regard.tasks.directory import read_tasks, write_tasks
 from regard.tasks.question_answering import QuestionAnsweringTask
 from regard.tasks.translation import TranslationTask
 
@@ -20,6 +21,22 @@ def test_tasks_are_read_in_their_order(tmp_path: Path) -> None:
         '{"tasks": [{"kind": "question-answering", "tag": "<answer>"}, {"kind": "translation"}]}'
     )
     assert read_tasks(tmp_path) == (QuestionAnsweringTask(tag="<answer>"), TranslationTask())
+
+
+class Shouted(TranslationTask):
+    def source(self, example: Example) -> str:
+        return str(example["source"]).upper()
+
+
+def test_a_subclass_of_a_task_is_not_taken_for_the_task(tmp_path: Path) -> None:
+    write_tasks(tmp_path, [Shouted(tag="<x>")])
+    with pytest.raises(
+        ModelError, match=r"task.json: the task was of the class '.*Shouted'; load it in Python with task="
+    ):
+        read_tasks(tmp_path)
+    (found,) = read_tasks(tmp_path, [Shouted()])
+    assert type(found) is Shouted
+    assert found.tag == "<x>"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from regard.acceleration.packed_decoder import PackedBackend, PackedDecoder
 from regard.data import Tokenizer
+from regard.data.corpora import Example
 from regard.decoding import Request, Scheduler, SearchSettings, search
 from regard.errors import ConfigError, InputError
 from regard.inference.decode import decode_requests
@@ -348,3 +349,17 @@ def test_a_model_of_several_tasks_has_the_tag_of_the_task_before_that_of_the_lan
     tags = [tokenizer.number("<translate>"), tokenizer.number("<2de>")]
     assert pipeline.languages == ["de", "en"]
     assert pipeline.encoded("Tom sees it.", "de") == [*tags, *tokenizer.encode("Tom sees it."), 2]
+
+
+def test_predictions_are_by_the_methods_of_the_task() -> None:
+    class Shouted(TranslationTask):
+        def source(self, example: Example) -> str:
+            return str(example["source"]).swapcase()
+
+        def answer(self, text: str) -> str:
+            return f"> {text}"
+
+    model, tokenizer = small_model()
+    pipeline = Translator(model, tokenizer, tokenizer, precision="float", task=Shouted())
+    expected = pipeline.translate(SENTENCES[0].swapcase(), to="de").text
+    assert pipeline.predictions([{"source": SENTENCES[0]}], to="de") == [f"> {expected}"]

@@ -85,11 +85,11 @@ def _problems(cls: type[Config], error: ValidationError) -> list[_Problem]:
         for detail in details
         if not any(len(place) > len(detail["loc"]) and place[: len(detail["loc"])] == detail["loc"] for place in places)
     ]
-    return [problem for detail in inner for problem in _problems_of(cls, detail)]
+    return list(dict.fromkeys(problem for detail in inner for problem in _problems_of(cls, detail)))
 
 
 def _problems_of(cls: type[Config], detail: ErrorDetails) -> list[_Problem]:
-    keys = detail["loc"]
+    keys = tuple(key for key in detail["loc"] if not _is_branch(key))
     match detail["type"]:
         case "extra_forbidden":
             return [_Problem(keys, f"is not a known key{_suggestion(cls, str(keys[-1]))}")]
@@ -115,6 +115,11 @@ def _problems_of(cls: type[Config], detail: ErrorDetails) -> list[_Problem]:
             if isinstance(error, InputError):
                 return [_Problem((*keys[:-1], f"{keys[-1]}:"), str(error))]
     return [_Problem(keys, f"is {_short(repr(detail['input']))}; {detail['msg'][0].lower()}{detail['msg'][1:]}")]
+
+
+def _is_branch(key: int | str) -> bool:
+    """Whether an entry of a place is pydantic's name of a type among several, such as `tuple[path, ...]`."""
+    return isinstance(key, str) and "[" in key
 
 
 def _suggestion(cls: type[Config], key: str) -> str:

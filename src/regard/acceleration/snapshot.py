@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_modules
 
-from regard.acceleration.changed_classes import changed_classes
+from regard.acceleration.changed_classes import changed_classes, has_changed_forward
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _LEFT_BY_HOOKS = frozenset({"_is_full_backward_hook"})  # stays set when a backward hook is removed
@@ -55,14 +55,17 @@ class Snapshot:
         self._counted = [parameter for parameter in parameters if not parameter.is_inference()]
         self._in_memory = [parameter for parameter in parameters if type(parameter) is nn.Parameter]
         self._has_global_hooks, self._changed_classes = _has_global_hooks(), changed_classes()
+        self._has_changed_forward = has_changed_forward()
         self._objects, self._values, self._weights = self._read_objects(), self._read_values(), self._read_weights()
 
     def is_current(self, *, whole: bool = True) -> bool:
-        """Whether the model is still the same; unless whole, whether global hooks and the classes are."""
-        if _has_global_hooks() != self._has_global_hooks or changed_classes() != self._changed_classes:
+        """Whether the model is still the same; unless whole, whether global hooks and the forward passes are."""
+        if _has_global_hooks() != self._has_global_hooks or has_changed_forward() != self._has_changed_forward:
             return False
         if not whole:
             return True
+        if changed_classes() != self._changed_classes:
+            return False
         objects = self._read_objects()
         return (
             len(objects) == len(self._objects)

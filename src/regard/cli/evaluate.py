@@ -72,13 +72,16 @@ def evaluate(
 
 
 def _evaluate_run(directory: Path, run: Path, metric: str | None, beam: int | None, device: str) -> None:
-    from regard.training.evaluation import evaluate_run, evaluate_run_by_task
+    from regard.training.evaluation import evaluate_run, evaluate_run_by_task, read_run
 
     if metric is None:
         result, scores = evaluate_run_by_task(directory, run, beam=beam, bootstrap=1000, device=device)
     else:
         result, scores = evaluate_run(directory, run, metric=metric, beam=beam, device=device), {}
-    typer.echo(f"loss {result.loss:.4f} per token, perplexity {result.perplexity:.2f}")
+    if read_run(run).shape == "encoder-only":
+        typer.echo(f"loss {result.loss:.4f} per example")
+    else:
+        typer.echo(f"loss {result.loss:.4f} per token, perplexity {result.perplexity:.2f}")
     if result.score is not None:
         typer.echo(result.score.text)
         typer.echo(f"signature {result.score.signature}")

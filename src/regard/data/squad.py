@@ -66,11 +66,22 @@ class Squad(Corpus):
     def read_examples(self, fields: Fields) -> Iterator[Example]:
         """Read the questions, each with all that is known of it."""
         check_fields(self.kind, _NAMES, fields)
+        if "answers" in fields:
+            self._check_answers()
         return ({name: getattr(found, name) for name in _NAMES} for found in self._questions())
 
     def files(self) -> list[Path]:
         """Return the file."""
         return [self.path]
+
+    def _check_answers(self) -> None:
+        """Raise a `DataError` for a question without a list of answers: whether it has one is not known."""
+        for article in read_squad(self.path).content["data"]:
+            for question in (one for paragraph in article["paragraphs"] for one in paragraph["qas"]):
+                if "answers" not in question and not question.get("is_impossible", False):
+                    raise DataError(
+                        f"{self.path}: question {question['id']} has no answers, an empty list if there is none"
+                    )
 
     def _questions(self) -> Iterator[SquadExample]:
         yield from read_squad(self.path).examples

@@ -1,5 +1,6 @@
 """From a model directory to one of another runtime's: built beside, checked, and only then put in its place."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -35,25 +36,28 @@ def check_exportable(model: Transformer) -> None:
 
 def export(
     pipeline: Translator,
-    output: Path,
+    output: str | os.PathLike[str],
     *,
     to: Runtime,
     quantize: Quantization | None = None,
     pairs: Sequence[tuple[str, str]] | None = None,
     language: str | None = None,
-    directory: Path | None = None,
+    directory: str | os.PathLike[str] | None = None,
 ) -> Verification:
     """Write a model for another runtime, and check that it computes there what it computes here.
 
     It is checked on `pairs` of sources and translations. Without them, it is checked on the test set that the model's
     `directory` holds, or else on sentences that come with regard, for German and English, or on random tokens.
     """
+    output = Path(output)
     if output.exists():
         raise InputError(f"{output} already exists; choose another directory")
-    if pipeline.precision != "float":
-        raise InputError("an export is made from, and compared with, a pipeline in floats: load it so")
     check_exportable(pipeline.model)
-    checked = check_set(pipeline, pairs, language=language, directory=directory)
+    if pipeline.precision != "float":
+        raise InputError(
+            'an export is made from, and compared with, a pipeline in floats: load it with precision="float"'
+        )
+    checked = check_set(pipeline, pairs, language=language, directory=None if directory is None else Path(directory))
     with new_directory(output) as beside:
         _WRITERS[to](pipeline, beside, quantize == "int8")
         pipeline.source.save(beside / "source-tokenizer.json")

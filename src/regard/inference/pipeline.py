@@ -179,8 +179,8 @@ class Pipeline:
     def _refresh(self) -> None:
         """Choose the backend again if the model was changed: its modules, its hooks or its weights.
 
-        A model that nobody has asked for since it was loaded is not compared: only global hooks, and other methods of
-        its classes, can change it.
+        A model that nobody has asked for since it was loaded is not compared: only global hooks, and other forward
+        passes of its classes, can change it.
         """
         if self._snapshot is not None and self._snapshot.is_current(whole=self._is_shared):
             return

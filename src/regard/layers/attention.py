@@ -1,7 +1,7 @@
 """Multi-head attention: every head projects, attends and is mixed back into the model."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, Self, overload
 
 import numpy as np
 import torch
@@ -82,6 +82,15 @@ class MultiHeadAttention(nn.Module):
         self.query_norm, self.key_norm = parts.query_norm, parts.key_norm
         self.scale: float | Any = self.d_k**-0.5 if parts.scale is None else parts.scale  # or a tensor, to learn
         self.softcap = parts.softcap
+
+    @classmethod
+    def like(cls, layer: "MultiHeadAttention") -> Self:
+        """Return a layer of this class with the sizes and the parts of another, and weights of its own."""
+        names = ("positions", "pattern", "kind", "query_norm", "key_norm", "scale", "softcap")
+        parts = AttentionParts(**{name: getattr(layer, name) for name in names})
+        sizes = {"d_k": layer.d_k, "d_v": layer.d_v, "num_kv_heads": layer.num_kv_heads}
+        options: Any = {**sizes, "bias": layer.query.bias is not None, "dropout": layer.dropout, "parts": parts}
+        return cls(layer.d_model, layer.num_heads, **options)
 
     @overload
     def forward(

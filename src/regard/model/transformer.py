@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
@@ -302,7 +303,8 @@ def _key_mask(mask: Mask | Tensor, source: Tensor) -> Tensor:
     return dense.expand(B, 1, 1, S)
 
 
+@lru_cache(maxsize=4)
 def plain_model(config: TransformerConfig) -> Transformer:
-    """Return the model that a configuration describes, on the meta device: its modules, without its numbers."""
+    """Return the model that a configuration describes, on the meta device, to compare with: the same one each time."""
     with NoInitialization(), torch.device("meta"):
         return Transformer(config)

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from torch import nn
 
 from regard.errors import shown
+from regard.layers import MultiHeadAttention
 
 REPLACES = "_regard_replaces"
 """The attribute by which a replacement's class names the plain class that it computes the same as."""
@@ -39,6 +40,32 @@ def undescribed_modules(model: nn.Module, plain: nn.Module) -> tuple[str, ...]:
     left_out = {_name(other) for name, other in expected.items() if not name.startswith(tuple(foreign))}
     found |= {f"{name} (one is left out)" for name in left_out}
     return tuple(sorted(found | _tied_otherwise(model, plain, tuple(foreign))))
+
+
+def lost_variations(model: nn.Module, plain: nn.Module) -> list[str]:
+    """Return what attention layers of other classes lack of what the configuration gives them, a sentence each.
+
+    >>> import regard
+    >>> config = regard.TransformerConfig.preset("tiny", vocab_size=9, positions="rope")
+    >>> model, plain = regard.Transformer(config), regard.Transformer(config)
+    >>> class Mine(regard.MultiHeadAttention):
+    ...     pass
+    >>> model.decoder.layers[0].self_attention = Mine(config.d_model, config.num_heads)
+    >>> lost_variations(model, plain)
+    ["decoder.layers.0.self_attention is a Mine without its configuration's positions; Mine.like(layer) keeps them"]
+    """
+    found, expected = dict(model.named_modules()), dict(plain.named_modules())
+    lines = []
+    for name, layer in expected.items():
+        other = found.get(name)
+        if not isinstance(layer, MultiHeadAttention) or not isinstance(other, MultiHeadAttention):
+            continue
+        if type(other) is not type(layer) and (lost := [v for v in layer.variations() if v not in other.variations()]):
+            cls = type(other).__name__
+            lines.append(
+                f"{name} is a {cls} without its configuration's {' and '.join(lost)}; {cls}.like(layer) keeps them"
+            )
+    return lines
 
 
 def same_names(one: Collection[str], other: Collection[str]) -> bool:

@@ -37,6 +37,14 @@ class ClassificationTask(Task):
         """Raise an `InputError` where fields do not fit together."""
         if len(self.labels) == 1:
             raise InputError(f"labels has {self.labels[0]!r} alone; there are at least two to choose from")
+        for label in self.labels:
+            if self.labels.count(label) > 1:
+                raise InputError(f"labels has {label!r} twice")
+
+    def check_example(self, example: Example) -> None:
+        """Raise a `DataError` for a label that is not one of the task's."""
+        if self.target(example) not in self.labels:
+            raise DataError(f"label {self.target(example)!r} is not one of the task's: {', '.join(self.labels)}")
 
     def texts(self, example: Example) -> tuple[str, ...]:
         """Return the text; labels have no tokens."""
@@ -44,10 +52,9 @@ class ClassificationTask(Task):
 
     def encode(self, examples: Sequence[Example], source: Tokenizer, target: Tokenizer) -> list[TokenPair]:
         """Return the tokens of each text, and the number of its label."""
-        number = {label: place for place, label in enumerate(self.labels)}
         for example in examples:
-            if self.target(example) not in number:
-                raise DataError(f"label {self.target(example)!r} is not one of the task's: {', '.join(self.labels)}")
+            self.check_example(example)
+        number = {label: place for place, label in enumerate(self.labels)}
         sources = source.encode_batch([self.source(example) for example in examples])
         return [(tokens, [number[self.target(example)]]) for tokens, example in zip(sources, examples, strict=True)]
 

@@ -49,10 +49,14 @@ def check_has_metrics(task: Task) -> None:
 
 
 def _checked(example: Example, number: int, task: Task) -> Example:
-    """Return an example whose answers are `Answer`s; raise a `DataError` where a field is missing."""
+    """Return an example whose answers are `Answer`s; raise a `DataError` for one that the task cannot have."""
     for field in task.fields:
         if field not in example:
             raise DataError(f"example {number} has no field {field!r}")
+    try:
+        task.check_example(example)
+    except DataError as error:
+        raise DataError(f"example {number}: {error}") from None
     answers = example.get("answers")
     if answers is None or (isinstance(answers, list) and all(isinstance(answer, Answer) for answer in answers)):
         return example

@@ -74,6 +74,9 @@ class Task(Config):
         """How many tokens the parts have that the task cuts its examples into, ends counted; 0 if it cuts none."""
         return 0
 
+    def check_example(self, example: Example) -> None:
+        """Raise a `DataError` for an example that the task cannot have, beyond a missing field."""
+
     def references(self, example: Example) -> list[str]:
         """Return the answers that count as right."""
         return [self.target(example)]

@@ -37,8 +37,8 @@ def _card(out: Path, run: Run, model: FinalModel) -> str:
         lines.append(f"{last['step']:,} steps, {last['epoch']:.1f} epochs, {last['seconds'] / 60:.1f} minutes.")
     lines += ["", f"Its weights are {model.origin}."]
     if (found := model.result) is not None:
-        score = found.score
+        score, unit = found.score, "example" if run.shape == "encoder-only" else "token"
         scored = "" if score is None else f", {run.validation.metric} {score.value:.2f} (`{score.signature}`)"
-        lines.append(f"On the validation data it has a loss of {found.loss:.4f} per token{scored}.")
+        lines.append(f"On the validation data it has a loss of {found.loss:.4f} per {unit}{scored}.")
     lines += ["", "`run.json` has the whole recipe, `metrics.jsonl` how it went.", ""]
     return "\n".join(lines)

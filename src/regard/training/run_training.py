@@ -122,6 +122,8 @@ def _prepared_trainer(
         prepared = prepare(run, out, callback.on_message)
     trainer = Trainer(run, out, prepared, processes, callback, loss=loss, build=build)
     callback.on_message(f"model: {trainer.parameters:,} parameters; writing to {out}")
+    for line in trainer.lost_variations():
+        callback.on_message(line)
     if trainer.total <= run.schedule.warmup:
         callback.on_message(
             f"the run ends within its warmup: it has {trainer.total:,} steps, and schedule.warmup is "

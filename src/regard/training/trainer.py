@@ -20,7 +20,8 @@ from regard.model.directory import (
     read_model_directory,
     write_model_directory,
 )
-from regard.model.undescribed import same_names
+from regard.model.transformer import plain_model
+from regard.model.undescribed import lost_variations, same_names
 from regard.training.averaging import average, chosen_snapshots
 from regard.training.callbacks import Callback, MetricsFile
 from regard.training.checkpoints import (
@@ -118,6 +119,10 @@ class Trainer:
     def parameters(self) -> int:
         """How many parameters the model has."""
         return sum(parameter.numel() for parameter in self._train_step.model.parameters())
+
+    def lost_variations(self) -> list[str]:
+        """Return what attention layers of the model's own lack of what its configuration gives them."""
+        return lost_variations(self._train_step.model, plain_model(self._prepared.model))
 
     def resume(self) -> None:
         """Go on from the newest whole checkpoint, if there is one."""

@@ -111,6 +111,17 @@ def test_what_is_wrong_is_told_by_where_it_is(tmp_path: Path, value: Any, says: 
         list(Squad(path=path).examples(("context", "question", "answers")))
 
 
+def test_answers_that_are_not_there_are_not_taken_for_none(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.json", content(answers=None))
+    assert [found["id"] for found in Squad(path=path).examples(("id", "question"))] == ["q1"]
+    with pytest.raises(DataError, match="x.json: question q1 has no answers, an empty list if there is none"):
+        list(Squad(path=path).examples(("question", "answers")))
+    changed: list[dict[str, Any]] = [{"answers": []}, {"answers": None, "is_impossible": True}]
+    for changes in changed:
+        (found,) = Squad(path=written(tmp_path / "x.json", content(**changes))).examples(("answers",))
+        assert found["answers"] == []
+
+
 def test_fields_that_squad_does_not_have_are_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="kind 'squad' has no 'summary'; its fields are id, title, context"):
         Squad(path=tmp_path / "absent").examples(("context", "summary"))

@@ -151,6 +151,8 @@ def test_with_several_tasks_each_has_a_tag_and_translation_those_of_its_language
 def test_labels_are_two_at_least_and_not_empty() -> None:
     with pytest.raises(ConfigError, match="labels has 'good' alone"):
         ClassificationTask(labels=("good",))
+    with pytest.raises(ConfigError, match="labels has 'good' twice"):
+        ClassificationTask(labels=("good", "bad", "good"))
     task = ClassificationTask()
     for labels, says in ((["a", "a"], "are 'a'; two at least"), (["", "a"], "are '', 'a'; two at least")):
         with pytest.raises(DataError, match=says):
@@ -192,7 +194,7 @@ def test_line_breaks_are_spaces_to_tasks_that_read_prose(task: Task, tokenizer: 
 class FirstWord:
     """Answers with the first word of the context."""
 
-    task = QuestionAnsweringTask()
+    task: Any = QuestionAnsweringTask()
 
     def predictions(self, examples: Sequence[Example], **changes: Any) -> list[str]:
         return [example["context"].split()[0] for example in examples]
@@ -216,3 +218,11 @@ def test_examples_are_evaluated_with_answers_of_any_form(answers: Any) -> None:
 def test_examples_that_cannot_be_evaluated_are_named(example: Any, says: str) -> None:
     with pytest.raises(DataError, match=says):
         evaluate_examples(FirstWord(), [example])
+
+
+def test_a_label_that_the_task_does_not_have_is_no_wrong_answer() -> None:
+    class Always(FirstWord):
+        task = ClassificationTask(labels=("bad", "good"))
+
+    with pytest.raises(DataError, match="example 2: label 'label' is not one of the task's: bad, good"):
+        evaluate_examples(Always(), [{"text": "a", "label": "good"}, {"text": "b", "label": "label"}])

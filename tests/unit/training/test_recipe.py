@@ -145,3 +145,12 @@ def test_a_task_without_a_corpus_is_refused() -> None:
     """
     with pytest.raises(ConfigError, match="the task 'summarization' has no corpus in data.train to learn from"):
         Run.from_toml(text)
+
+
+def test_a_path_of_several_is_named_by_its_place() -> None:
+    with pytest.raises(ConfigError) as found:
+        Run.from_toml(
+            'data.train = [{ kind = "text", path = ["a.txt", 3] }]\nmodel.preset = "tiny"\ntraining.steps = 1'
+        )
+    assert "data.train.0.path.1 is 3" in str(found.value)
+    assert "[" not in str(found.value).partition(" is ")[0]

@@ -4,13 +4,15 @@ import json
 import os
 import shutil
 import signal
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from regard import Transformer, train
+from regard import MultiHeadAttention, Transformer, TransformerConfig, train
 from regard.data import Tokenizer
 from regard.data.tokenizer import TOKENIZER
 from regard.errors import ConfigError, DataError, DivergedError, ModelError, NoSpaceError, StoppedError, WriteError
@@ -431,3 +433,26 @@ def test_a_run_that_ends_within_its_warmup_says_so(tmp_path: Path) -> None:
     notes = Notes()
     train(small_run(tmp_path, "schedule.warmup=400", "training.steps=2"), tmp_path / "out", callback=notes)
     assert [text for text in notes.sentences if "ends within its warmup: it has 2 steps" in text]
+
+
+def test_a_layer_without_the_positions_of_its_configuration_is_reported(tmp_path: Path) -> None:
+    class Mine(MultiHeadAttention):
+        pass
+
+    def build(config: TransformerConfig, *, keeps: bool = False) -> Transformer:
+        model = Transformer(config)
+        layer: Any = model.get_submodule("decoder.layers.0")
+        given = layer.self_attention
+        layer.self_attention = Mine.like(given) if keeps else Mine(config.d_model, config.num_heads)
+        return model
+
+    run = small_run(tmp_path, "training.steps=1", 'model.positions="rope"', "model.num_kv_heads=1", "data.valid=[]")
+    notes = Notes()
+    train(run, tmp_path / "lost", callback=notes, build=build)
+    assert any("is a Mine without its configuration's positions" in line for line in notes.sentences)
+    notes = Notes()
+    directory = train(run, tmp_path / "kept", callback=notes, build=partial(build, keeps=True))
+    assert not any("is a Mine without" in line for line in notes.sentences)
+    layer: Any = Transformer.load(directory, build=partial(build, keeps=True)).get_submodule("decoder.layers.0")
+    assert layer.self_attention.num_kv_heads == 1
+    assert layer.self_attention.variations() == ["positions"]

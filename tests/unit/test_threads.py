@@ -139,6 +139,6 @@ except SystemExit as end:
 assert "torch" not in sys.modules, "it is set before torch is imported"
 print({name: os.environ[name] for name in os.environ if name not in before}, os.environ.get("GOMP_SPINCOUNT"))
 """
-    assert run(code.replace("CHOSEN", "{}")).splitlines()[-1] == "{'GOMP_SPINCOUNT': '1000'} 1000"
+    assert run(code.replace("CHOSEN", "{}")).splitlines()[-1] == "{'GOMP_SPINCOUNT': '2500'} 2500"
     assert run(code.replace("CHOSEN", "{'GOMP_SPINCOUNT': '7'}")).splitlines()[-1] == "{} 7"
     assert run(code.replace("CHOSEN", "{'OMP_WAIT_POLICY': 'active'}")).splitlines()[-1] == "{} None"

@@ -168,8 +168,11 @@ class PackedDecoder:
             starts_B = np.cumsum(lengths_B) - lengths_B
             places_B = np.arange(before + first, before + first + len(lengths_B)) * self._state.source[0].size(1)
             at_R = torch.from_numpy(np.arange(len(states_RD)) + np.repeat(places_B - starts_B, lengths_B))
+            pieces = [(at_R, states_RD)]
+            if len(at_R) > _SEGMENT:
+                pieces = list(zip(torch.split(at_R, _SEGMENT), torch.split(states_RD, _SEGMENT), strict=True))
             for source, layer in zip(self._state.source, self._backend.decoder.layers, strict=True):
-                for at, some_RD in zip(torch.split(at_R, _SEGMENT), torch.split(states_RD, _SEGMENT), strict=True):
+                for at, some_RD in pieces:
                     source.view(-1, source.size(2)).index_copy_(0, at, layer.project_source(some_RD))
 
     def step(self, tokens_BN: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ _INVISIBLE = {
     **dict.fromkeys(map(ord, "\u00ad\u2060\ufeff")),
 }  # a space of no width; soft hyphens, joiners
 _LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}  # ﬀ to ﬆ
+_PLAIN = _INVISIBLE | _LIGATURES | _FILLERS
 _ACCENTED = re.compile(r"[^\W\d_][\u0300-\u036f]+")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:[^\W\d_]|\d{1,3}|Mr|Mrs|Ms|Dr|Prof|St|No|Nr|vs|etc|e\.g|i\.e|ca|bzw|usw|Hr|Fr|Str|z\.\s?B|d\.\s?h|u\.\s?a)\.$",
@@ -161,7 +162,7 @@ def with_plain_spaces(text: str) -> str:
     >>> with_plain_spaces("a\\u00a0b\\tc")
     'a b c'
     """
-    return " ".join(composed(text).translate(_INVISIBLE | _LIGATURES | _FILLERS).split())
+    return " ".join(composed(text).translate(_PLAIN).split())
 
 
 def composed(text: str) -> str:
@@ -170,7 +171,7 @@ def composed(text: str) -> str:
     >>> composed("mu\\u0308de") == "müde"
     True
     """
-    return _ACCENTED.sub(lambda match: unicodedata.normalize("NFC", match[0]), text)
+    return text if text.isascii() else _ACCENTED.sub(lambda match: unicodedata.normalize("NFC", match[0]), text)
 
 
 def fitting_pieces(text: str, fits: Callable[[str], bool]) -> list[Piece]:

@@ -53,7 +53,8 @@ class Beams:
         longest = max((len(sentence.request.prefix) for sentence in sentences), default=0)
         self.tokens_BNT: Ints = np.zeros((B, N, max(32, longest)), dtype=np.int64)
         self.coverage_BNS: Floats | None = None
-        self.own_BN: Floats = np.zeros((B, N))  # log P of each row by the model, where repetition is penalized
+        penalized = settings.repetition_penalty != 1.0
+        self.own_BN: Floats | None = np.zeros((B, N)) if penalized else None  # log P of each row by the model
         self.own_ends_BN: Floats | None = None  # and of its end
         for sentence in sentences:
             if sentence.request.constraints is not None:
@@ -62,7 +63,8 @@ class Beams:
     def start_after_prefixes(self, log_probabilities_B: Floats) -> None:
         """Start each sentence after its prefix, which has this log-probability."""
         self.scores_BN = np.where(self.scores_BN == DEAD, DEAD, log_probabilities_B[:, None])
-        self.own_BN += log_probabilities_B[:, None]
+        if self.own_BN is not None:
+            self.own_BN += log_probabilities_B[:, None]
         for place, sentence in enumerate(self.sentences):
             prefix, rules = sentence.request.prefix, sentence.request.constraints
             self.tokens_BNT[place, :, : len(prefix)] = prefix
@@ -86,7 +88,8 @@ class Beams:
         self.lengths_B = np.concatenate([self.lengths_B, others.lengths_B])
         self.limits_B = np.concatenate([self.limits_B, others.limits_B])
         self.scores_BN = np.concatenate([self.scores_BN, others.scores_BN])
-        self.own_BN = np.concatenate([self.own_BN, others.own_BN])
+        if self.own_BN is not None and others.own_BN is not None:
+            self.own_BN = np.concatenate([self.own_BN, others.own_BN])
         self.tokens_BNT = _together(self.tokens_BNT, others.tokens_BNT)
         if others.coverage_BNS is not None:
             before_BNS = self.coverage_BNS
@@ -99,7 +102,8 @@ class Beams:
         self.sentences = [self.sentences[place] for place in places]
         self.lengths_B, self.limits_B = self.lengths_B[places], self.limits_B[places]
         self.scores_BN, self.tokens_BNT = self.scores_BN[places], self.tokens_BNT[places]
-        self.own_BN = self.own_BN[places]
+        if self.own_BN is not None:
+            self.own_BN = self.own_BN[places]
         if self.coverage_BNS is not None:
             self.coverage_BNS = self.coverage_BNS[places]
 
@@ -156,7 +160,7 @@ class Beams:
         length = int(self.lengths_B[place])
         score = total / (length + 1) ** self.settings.length_penalty
         log_probability = total
-        if self.own_ends_BN is not None:
+        if self.own_BN is not None and self.own_ends_BN is not None:
             log_probability = float(self.own_BN[place, row] + self.own_ends_BN[place, row])
         if self.coverage_BNS is not None:
             covered_S = np.minimum(self.coverage_BNS[place, row], 1.0)

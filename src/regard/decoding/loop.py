@@ -159,7 +159,7 @@ def _advance(
         choice = choose_at_random(beams, logs_BNW, end)
     else:
         choice = choose_by_beam(beams, logs_BNW, end, selector)
-    if own_BNW is not None:
+    if own_BNW is not None and beams.own_BN is not None:
         at_B1 = np.arange(len(beams.sentences))[:, None]
         own_BN = own_BNW[at_B1, choice.parents_BN, choice.words_BN].double().numpy()
         beams.own_BN = beams.own_BN[at_B1, choice.parents_BN] + own_BN

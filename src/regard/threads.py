@@ -11,7 +11,7 @@ _SPIN = {"GOMP_SPINCOUNT": "2500"}
 
 By default it is 300,000 times, or some milliseconds. On two cores, a small training step took a third longer with 0 on
 an idle machine, and nearly twice as long with 10,000 as with 1,000 beside a busy process (see `make bench-busy`). With
-2,500 it takes some 3 % longer on an idle machine, and keeps about half of its speed beside a busy process.
+2,500 it takes some 5 % longer on an idle machine, and keeps about half of its speed beside a busy process.
 """
 
 _CHOSEN = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")

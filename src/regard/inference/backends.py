@@ -18,7 +18,8 @@ def choose_backend(model: Transformer, precision: Precision = "float", shortlist
     """Return the fastest backend that computes what the model computes.
 
     >>> import regard
-    >>> model = regard.Transformer(regard.TransformerConfig.preset("tiny", vocab_size=99, bos_id=1, eos_id=2))
+    >>> config = regard.TransformerConfig.preset("tiny", vocab_size=99, bos_id=1, eos_id=2)
+    >>> model = regard.Transformer(config).eval()
     >>> choose_backend(model).name
     'packed float32 decoder'
     >>> handle = model.output.register_forward_hook(lambda module, inputs, logits: -logits)

@@ -254,7 +254,8 @@ void sgemm(const Sgemm& p, int64_t threads) {
         for (int64_t at = from / panels; at * panels < to; ++at)
           part(at).pack_weights(std::max<int64_t>(0, from - at * panels), std::min(panels, to - at * panels));
       };
-      parallel_for(count * panels, std::min(threads, X * std::min(count * kDepth, p.D - first * kDepth) / kMinPacked), pack_weights, &run_on_openmp);
+      const int64_t inputs = std::min(count * kDepth, p.D - first * kDepth);
+      parallel_for(count * panels, std::min(threads, X * inputs / kMinPacked), pack_weights, &run_on_openmp);
       // By rows, not by panels: of 512 rows a thread of two would have 266.
       const auto multiply_rows = [&](int64_t from, int64_t to) {
         for (int64_t at = 0; at < count; ++at)

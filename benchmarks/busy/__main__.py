@@ -18,10 +18,10 @@ import typer
 
 MEASURES = ("train", "sentence")
 KINDS = {
-    "as the command line": {"passive": True, "kernels": True},
-    "as torch by default": {"passive": False, "kernels": True},
-    "without kernels": {"passive": True, "kernels": False},
-    "without kernels, as torch by default": {"passive": False, "kernels": False},
+    "as the command line": {"adaptive": True, "kernels": True},
+    "as torch by default": {"adaptive": False, "kernels": True},
+    "without kernels": {"adaptive": True, "kernels": False},
+    "without kernels, as torch by default": {"adaptive": False, "kernels": False},
 }
 _ROUNDS = 3  # of a process
 Found = dict[tuple[str, bool], list[float]]
@@ -31,11 +31,11 @@ Found = dict[tuple[str, bool], list[float]]
 class Worker:
     """A process that measures."""
 
-    def __init__(self, found: Found, *, passive: bool, kernels: bool) -> None:
+    def __init__(self, found: Found, *, adaptive: bool, kernels: bool) -> None:
         self._found = found
         environment = {**os.environ, **({} if kernels else {"REGARD_KERNELS": "off"})}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.busy.worker", *(["--passive"] if passive else [])],
+            [sys.executable, "-m", "benchmarks.busy.worker", *(["--adaptive"] if adaptive else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

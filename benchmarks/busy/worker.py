@@ -3,12 +3,11 @@
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from regard.memory import keep_memory
-from regard.threads import wait_passively
+from regard.spinning import adaptive_spinning
 
-if "--passive" in sys.argv:
-    wait_passively()  # as the command line does, before torch is imported
 keep_memory()
 
 import torch  # noqa: E402
@@ -41,13 +40,14 @@ def main() -> None:
         for _ in range(3):
             work()
     print("ready", flush=True)
-    for line in sys.stdin:
-        name, seconds = line.split()
-        began, count = time.perf_counter(), 0
-        while count == 0 or time.perf_counter() - began < float(seconds):
-            works[name]()
-            count += 1
-        print((time.perf_counter() - began) / count, flush=True)
+    with adaptive_spinning() if "--adaptive" in sys.argv else nullcontext():
+        for line in sys.stdin:
+            name, seconds = line.split()
+            began, count = time.perf_counter(), 0
+            while count == 0 or time.perf_counter() - began < float(seconds):
+                works[name]()
+                count += 1
+            print((time.perf_counter() - began) / count, flush=True)
 
 
 if __name__ == "__main__":

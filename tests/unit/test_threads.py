@@ -1,4 +1,4 @@
-"""Threads in forked children, and how they wait for work."""
+"""Threads in forked children."""
 
 import os
 import subprocess
@@ -120,25 +120,3 @@ print("ended with", in_child(work))
 def test_importing_the_package_changes_nothing_in_forked_children() -> None:
     code = "import regard, regard.pipelines, regard.training\ntorch.set_num_threads(2)\n"
     assert run(FORK + code + "in_child(torch.get_num_threads)") == "2"
-
-
-def test_the_command_line_lets_threads_sleep_unless_someone_has_chosen() -> None:
-    code = """
-import os, sys
-for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
-    os.environ.pop(name, None)
-os.environ.update(CHOSEN)
-before = dict(os.environ)
-import regard, regard.cli
-assert os.environ == before, "importing changes nothing"
-sys.argv = ["regard", "--version"]
-try:
-    regard.cli.main()
-except SystemExit as end:
-    assert end.code == 0
-assert "torch" not in sys.modules, "it is set before torch is imported"
-print({name: os.environ[name] for name in os.environ if name not in before}, os.environ.get("GOMP_SPINCOUNT"))
-"""
-    assert run(code.replace("CHOSEN", "{}")).splitlines()[-1] == "{'GOMP_SPINCOUNT': '2500'} 2500"
-    assert run(code.replace("CHOSEN", "{'GOMP_SPINCOUNT': '7'}")).splitlines()[-1] == "{} 7"
-    assert run(code.replace("CHOSEN", "{'OMP_WAIT_POLICY': 'active'}")).splitlines()[-1] == "{} None"

@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.kernels.bindings import MatrixView, Sgemm, library
 from regard.kernels.dispatch import can_compute, has_memory, threads
 
-_FEW_ROWS = 64
+FEW_ROWS = 64
 """For fewer, packing the weights costs more than is saved."""
 
 
@@ -61,7 +61,7 @@ def by_kernel(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> boo
         and x.size(-1) == weight_XD.size(1) > 0
         and (bias_X is None or (bias_X.shape == weight_XD.shape[:1] and bias_X.is_contiguous()))
         and weight_XD.size(0) > 0
-        and x.numel() >= _FEW_ROWS * x.size(-1)
+        and x.numel() >= FEW_ROWS * x.size(-1)
         and 1 in weight_XD.stride()
         and not torch.is_autocast_enabled("cpu")
         and all(map(has_memory, tensors))

@@ -9,18 +9,17 @@ from typing import NoReturn
 
 from regard.cli.interrupts import Interrupted, interruptible
 from regard.errors import RegardError
-from regard.threads import wait_passively
+from regard.spinning import adaptive_spinning
 
 
 def main() -> NoReturn:
     """Run the command line; what goes wrong is one sentence on standard error and an exit code."""
-    wait_passively()  # before torch is imported, and its OpenMP reads the environment
     gc.set_threshold(100_000)  # importing torch makes many objects, none of them garbage to look for
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to stop
     try:
-        with interruptible():
+        with interruptible(), adaptive_spinning():
             from regard.cli.app import app  # here, where a signal is heard already
 
             try:

@@ -14,6 +14,7 @@ from regard.kernels.bindings import kernels
 from regard.memory import allocator
 from regard.model import Transformer
 from regard.ops import applied_rate
+from regard.spinning import adaptive_spinning
 from regard.tasks.task import Task
 from regard.training.callbacks import Callback, CallbackList
 from regard.training.environment import cpu_name
@@ -68,7 +69,7 @@ def train(
     processes = Processes(resolve_device(run.training.device))
     callback = callback if processes.is_main else CallbackList()
     try:
-        with stop_on_signals() as stop, _run_directory(directory, run, processes, callback):
+        with adaptive_spinning(), stop_on_signals() as stop, _run_directory(directory, run, processes, callback):
             trainer = _prepared_trainer(run, directory, processes, callback, loss, build)
             stop.after_step = True
             if not trainer.train(stop):

@@ -8,7 +8,6 @@ import statistics
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
 # What `regard train` does for memory. glibc is told to keep what it has: without it, every large tensor is made of
 # fresh pages. And Python's collector is told to leave alone what was there before the first step, by `settle`.
@@ -77,13 +76,10 @@ def machine() -> str:
     import torch
     import transformers
 
-    cpu = platform.processor()
-    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
-        if line.startswith("model name"):
-            cpu = line.partition(":")[2].strip()
-            break
+    from regard.training.environment import cpu_name
+
     return (
-        f"{cpu} with {torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} cores; "
+        f"{cpu_name()} with {torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} cores; "
         f"Python {platform.python_version()}, torch {torch.__version__}, "
         f"transformers {transformers.__version__}"
     )

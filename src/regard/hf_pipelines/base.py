@@ -1,5 +1,6 @@
 """What the pipelines of transformers 4 have in common: one input, a list of them, or a stream."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ from regard.inference.texts import checked_texts
 from regard.model import Transformer
 
 
-class HuggingFacePipeline:
+class HuggingFacePipeline(ABC):
     """A model, called as pipelines of transformers 4 are; `regard.pipeline` makes one.
 
     `pipeline` is regard's own for the same model. Options given when it is made are those of every call.
@@ -76,9 +77,9 @@ class HuggingFacePipeline:
         waiting = iter(inputs) if isinstance(inputs, Iterable) else (inputs[index] for index in range(len(inputs)))
         return (result for some in iter(lambda: list(islice(waiting, size)), []) for result in self._run(some, options))
 
+    @abstractmethod
     def _run(self, inputs: list[Any], options: Mapping[str, Any]) -> list[Any]:
         """Return the result of each input."""
-        raise NotImplementedError
 
     def _single(self, given: Any, result: Any, options: Mapping[str, Any]) -> Any:
         """Return the result of an input by itself, called with these options."""

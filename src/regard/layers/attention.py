@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.layers.kinds.kind import AttentionKind
+from regard.layers.kinds.kind import AttentionKind, key_mask
 from regard.layers.kv_cache import AppendCache, KeyValue, KeyValueCache, PastCache, SourceCache
 from regard.layers.patterns.pattern import Pattern
 from regard.layers.positions.relative import RelativePositions
 from regard.layers.softmax_attention import Placement, SoftmaxAttention
 from regard.ops import Causal, Mask, attention
 from regard.ops.dropout import checked_rate
-from regard.ops.masks import as_mask, broadcast_to_scores, fitted_mask, kernel_mask
+from regard.ops.masks import as_mask, broadcast_to_scores, fitted_mask
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ class MultiHeadAttention(nn.Module):
             if mask is not None:
                 raise InputError(f"{type(kind).__name__} with a cache takes no mask")
             return kind.step(query_BHTK, key_value, at.states, at.cache)
-        causal, allowed_BS = _key_mask(mask, query_BHTK, key_value)
+        causal, allowed_BS = key_mask(mask, query_BHTK, key_value)
         heads_BHTV: Tensor = kind(query_BHTK, key_value, allowed_BS, states_BSD=at.states, causal=causal)
         return heads_BHTV
 
@@ -386,21 +386,6 @@ def index_from(offset: int | NDArray[np.int64], T: int, device: torch.device) ->
     if isinstance(offset, int):
         return torch.arange(offset, offset + T, device=device)
     return torch.from_numpy(offset[:, None] + np.arange(T)).to(device, non_blocking=True)
-
-
-def _key_mask(mask: Mask | Tensor | None, query_BHTK: Tensor, key_value: KeyValue) -> tuple[bool, Tensor | None]:
-    """Return whether a mask is causal, and which keys it leaves (B, S); nothing else fits a kind without scores."""
-    (B, H, T, _), S, device = query_BHTK.shape, key_value.key_BGSK.size(2), query_BHTK.device
-    fitted = None if mask is None else fitted_mask(as_mask(mask), (B, H, T, S), 4, device)
-    causal, allowed = kernel_mask(fitted, T, S, device)
-    if allowed is None:
-        return causal, None
-    if allowed.shape[1:3] != (1, 1):
-        raise InputError(
-            f"a mask of shape {tuple(allowed.shape)} differs between queries; this kind of attention takes "
-            f"one of the keys, ({B}, 1, 1, {S})"
-        )
-    return causal, allowed.expand(B, 1, 1, S)[:, 0, 0]
 
 
 def _with_causal(mask: Mask | Tensor | None, causal: bool) -> Mask | Tensor | None:

@@ -8,13 +8,17 @@ import torch
 
 
 def cpu_name() -> str:
-    """Return the name of the processor."""
+    """Return the name of the processor, with its family and model: virtual machines may give all of them one name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    first = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
+    if "model name" not in first:
+        return platform.machine()
+    named = (("family", "cpu family"), ("model", "model"))
+    numbers = ", ".join(f"{name} {first[key]}" for name, key in named if key in first)
+    return f"{first['model name']} ({numbers})" if numbers else first["model name"]
 
 
 def environment(*, precision: str, processes: int, sharded: bool, device: torch.device) -> dict[str, Any]:

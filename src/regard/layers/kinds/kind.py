@@ -8,7 +8,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from regard.errors import InputError
 from regard.layers.kv_cache import KeyValue, KeyValueCache, PastCache
+from regard.ops import Mask
+from regard.ops.masks import as_mask, fitted_mask, kernel_mask
 
 Role = Literal["encoder", "decoder", "cross"]
 """Self-attention of the encoder, causal self-attention of the decoder, attention from the decoder to the encoder."""
@@ -49,6 +52,21 @@ class AttentionKind(nn.Module):
     @abstractmethod
     def step(self, query_BHTK: Tensor, key_value: KeyValue, states_BTD: Tensor, cache: PastCache) -> Tensor:
         """Return the outputs BHTV of new positions, which the cache takes in."""
+
+
+def key_mask(mask: Mask | Tensor | None, query_BHTK: Tensor, key_value: KeyValue) -> tuple[bool, Tensor | None]:
+    """Return whether a mask is causal, and which keys it leaves (B, S); nothing else fits a kind without scores."""
+    (B, H, T, _), S, device = query_BHTK.shape, key_value.key_BGSK.size(2), query_BHTK.device
+    fitted = None if mask is None else fitted_mask(as_mask(mask), (B, H, T, S), 4, device)
+    causal, allowed = kernel_mask(fitted, T, S, device)
+    if allowed is None:
+        return causal, None
+    if allowed.shape[1:3] != (1, 1):
+        raise InputError(
+            f"a mask of shape {tuple(allowed.shape)} differs between queries; this kind of attention takes "
+            f"one of the keys, ({B}, 1, 1, {S})"
+        )
+    return causal, allowed.expand(B, 1, 1, S)[:, 0, 0]
 
 
 @contextmanager

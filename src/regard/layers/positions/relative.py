@@ -32,7 +32,7 @@ class RelativePositions(nn.Module):
 
     def bias(self, query_BHTK: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Return what is added to the scores; it broadcasts to BHTS."""
-        raise NotImplementedError
+        return query_BHTK.new_zeros(1)
 
     def values(self, weights_BHTS: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Return what is added to the output BHTV, given the attention weights."""

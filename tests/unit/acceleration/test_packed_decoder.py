@@ -185,6 +185,15 @@ def test_parts_of_a_projection_may_lack_a_bias() -> None:
         assert torch.allclose(packed_linear(parts, "float")(x_RD), expected, atol=1e-6)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("rows", [1, 63, 64, 300])
+def test_float_products_of_few_and_many_rows_are_those_of_float64(rows: int) -> None:
+    torch.manual_seed(rows)
+    layer, x_RD = torch.nn.Linear(96, 70), torch.randn(rows, 96)
+    expected = x_RD.double() @ layer.weight.double().T + layer.bias.double()
+    torch.testing.assert_close(packed_linear([layer], "float")(x_RD).double(), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_int8_comes_close_and_rows_do_not_depend_on_each_other() -> None:
     config = TransformerConfig.preset("small", vocab_size=500, bos_id=1, eos_id=2, encoder_layers=2, decoder_layers=2)
     torch.manual_seed(0)

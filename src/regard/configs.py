@@ -114,7 +114,12 @@ def _problems_of(cls: type[Config], detail: ErrorDetails) -> list[_Problem]:
                 return [_Problem((*keys, *problem.keys), problem.text) for problem in error.problems]
             if isinstance(error, InputError):
                 return [_Problem((*keys[:-1], f"{keys[-1]}:"), str(error))]
-    return [_Problem(keys, f"is {_short(repr(detail['input']))}; {detail['msg'][0].lower()}{detail['msg'][1:]}")]
+    return [_Problem(keys, f"is {_short(repr(detail['input']))}; {_in_lower_case(detail['msg'])}")]
+
+
+def _in_lower_case(message: str) -> str:
+    message = message.removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]
 
 
 def _is_branch(key: int | str) -> bool:
@@ -126,7 +131,8 @@ def _suggestion(cls: type[Config], key: str) -> str:
     known = cls.suggestions.get(key, "")
     if known and known not in cls.model_fields:
         return f"; {known}"
-    near = [known] if known else get_close_matches(key, cls.model_fields, n=1)
+    parts = [name for name in cls.model_fields if key in name.split("_")]
+    near = [known] if known else parts or get_close_matches(key, cls.model_fields, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -95,7 +95,7 @@ def check_is_file(path: Path) -> None:
     """Refuse what is missing, and what reading might never come to the end of: a pipe, a device."""
     try:
         if not path.exists():
-            raise ModelError(f"{path} is missing")
+            raise ModelError(f"{'' if len(path.parts) > 1 else './'}{path} is missing")
         if not path.is_file():
             raise ModelError(
                 f"{path} is {'a directory' if path.is_dir() else 'a device or a pipe'}; a file was expected"

@@ -38,7 +38,7 @@ class EvaluationSet:
 def evaluate(
     *,
     directory: Annotated[Path | None, typer.Argument(help="Run directory, or with --run a snapshot of it.")] = None,
-    metric: Annotated[str | None, typer.Option(help="One metric of the task; by default all.")] = None,
+    metric: Annotated[str | None, typer.Option(help="One metric of a run's task; by default all.")] = None,
     run: Annotated[Path | None, typer.Option(help="Run that has the validation data.")] = None,
     model: Annotated[str | None, _file_option(help="Model directory or packaged model.")] = None,
     files: EvaluationSet,
@@ -51,7 +51,9 @@ def evaluate(
     """
     if model is not None:
         if directory is not None or run is not None or metric is not None:
-            raise InputError("--model takes a test set or files; it goes without a run and without a metric")
+            raise InputError(
+                "a run directory, --run and --metric do not go with --model, which is scored by all metrics of its task"
+            )
         if (files.source is None) != (files.reference is None):
             raise InputError("--source and --reference go together; without both, the model's own test set is used")
         pipeline = runtime.load(model, files.task)
@@ -61,12 +63,18 @@ def evaluate(
             _evaluate_task(pipeline, model, files, search)
         return
     if directory is None or files != EvaluationSet():
-        raise InputError("give the directory of a run, or --model with or without --source and --reference")
+        raise InputError(
+            "give the directory of a run, or --model; --source, --reference, --data and --to go with --model"
+        )
     refused = [option_name(name) for name in search if name != "beam"]
     if runtime.precision != "auto":
         refused.append("--precision")
     if refused:
         raise InputError(f"{refused[0]} needs --model; the evaluation of a run takes --beam only")
+    from regard import models
+
+    if str(directory) in models.names() and not directory.exists():
+        raise InputError(f"{directory} is a model in the package, not a run: regard evaluate --model {directory}")
     runtime.set_threads()
     _evaluate_run(directory, run or directory, metric, search.get("beam"), runtime.device)
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -71,6 +72,7 @@ class TextJob:
         if files.source is not None:
             self._work_on_file(files.source, files.output, files.shard or "1/1")
         elif texts:
+            _warn_of_files(texts)
             replace(self, blank=None)._print(texts, CHUNK)
         else:
             self._print(input_of(None), 1 if sys.stdin.isatty() else CHUNK, "standard input, line")
@@ -136,12 +138,21 @@ class TextJob:
 
 def stream_lines(texts: list[str] | None, source: Path | None, stream: Callable[[str], Iterable[str]]) -> None:
     """Print what becomes of texts, or of each line of a file or of standard input, piece by piece as it is there."""
+    _warn_of_files(texts or [])
     for line in texts or input_of(source):
         for piece in stream(line) if texts or line.strip() else ():
             sys.stdout.buffer.write(on_one_line(piece).encode())
             sys.stdout.buffer.flush()
         sys.stdout.buffer.write(b"\n")
         sys.stdout.buffer.flush()
+
+
+def _warn_of_files(texts: list[str]) -> None:
+    """Say where a text is the name of a file: it may have been meant as one."""
+    for text in texts:
+        with suppress(OSError, ValueError):  # too long for a name, or no name at all
+            if Path(text).is_file():
+                print(f"regard: {text} is a file; its name is read as a text (--input reads the file)", file=sys.stderr)
 
 
 def input_of(source: Path | None) -> Iterator[str]:

@@ -87,7 +87,8 @@ def _split(items: list[Item], pairs: list[Pair], *, valid: int, test: int, repea
     groups = _groups(pairs)
     if len(groups) <= valid + test:
         raise DataError(
-            f"{valid} + {test} pairs were requested for validation and test; there are {len(groups)} groups"
+            f"{valid} + {test} pairs were requested for validation and test (--valid, --test), "
+            f"and training needs some too; only {len(groups):,} of the pairs share no sentence"
         )
     order = sorted(groups, key=lambda key: hashlib.sha256(key.encode()).digest())
     for_test, for_valid = order[:test], order[test : test + valid]

@@ -77,9 +77,11 @@ def resumable(output: Path, job: dict[str, Any]) -> Iterator[PartialFile]:
 
     If the block does not, what was written stays in OUTPUT.partial, and the same job goes on from there.
     """
-    partial, state = (output.with_name(output.name + end) for end in (".partial", ".partial.json"))
+    if output.is_dir():
+        raise InputError(f"{output} is a directory; the output is a file")
     if output.exists() and not output.is_file():
         raise InputError(f"{output} is not a file, and the output takes the place of one when it is whole")
+    partial, state = (output.with_name(output.name + end) for end in (".partial", ".partial.json"))
     done, size = _done(partial, state, job)
     if not done:
         state.unlink(missing_ok=True)

@@ -95,7 +95,7 @@ def _ranked(
                 moved = [(len(source_tokens) + at, len(tokens) + place) for place, at in enumerate(looked)]
                 alignment = (alignment or []) + moved
             text += shown.filled(part.text)
-            if not part.copied and _loses_words(piece, part.text, source, target):
+            if not (part.copied or part.hypothesis.cut) and _loses_words(piece, part.text, source, target):
                 untranslated.append(shown.filled(piece))
             tokens += map(target.token, part.hypothesis.tokens)
             source_tokens += map(source.token, part.source)

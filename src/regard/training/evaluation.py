@@ -80,7 +80,10 @@ def _validator(run_directory: Path, corpora: tuple[Corpus, ...] | None, changes:
         raise ModelError(f"{run_directory / TOKENIZER} is missing; a run writes it when it starts")
     corpora = run.data.valid if corpora is None else corpora
     if not corpora:
-        raise ConfigError(f"{run_directory}: its run has no validation data (data.valid)")
+        raise ConfigError(
+            f"{run_directory}: its run has no validation data (data.valid); "
+            f"regard evaluate --model {run_directory} --data FILE scores it on a file"
+        )
     run = run.model_copy(update={"validation": Validation(**{**run.validation.model_dump(), **changes})})
     run.check()
     sides = tokenizers(run, run_directory, lambda _: None)

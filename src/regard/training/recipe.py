@@ -2,9 +2,9 @@
 
 import os
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field
 
@@ -90,6 +90,8 @@ class Optimizer(Config):
 
 class Schedule(Config):
     """Learning rate schedule: linear warmup, then decay."""
+
+    suggestions: ClassVar[Mapping[str, str]] = {"learning_rate": "peak", "lr": "peak", "warmup_steps": "warmup"}
 
     kind: Literal["inverse-sqrt", "cosine", "linear", "constant"] = "inverse-sqrt"
     peak: Positive | None = None
@@ -229,12 +231,16 @@ class Run(Config):
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
             raise ConfigError(f"{path} is missing") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} cannot be read: {error}") from None
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            raise ConfigError(f"{path}, line {line} is not UTF-8") from None
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        changes, base = tuple(changes), path.parent.absolute()
         try:
-            return cls.from_toml(text, changes=changes, base=path.parent.absolute())
+            return cls.from_toml(text, changes=changes, base=base)
         except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from None
+            raise ConfigError(f"{path}{_with_changes(cls, text, changes)}: {error}") from None
 
     @classmethod
     def from_toml(cls, text: str, *, changes: Iterable[str] = (), base: Path = Path()) -> Self:
@@ -396,3 +402,12 @@ def cache_directory(data: Data) -> Path:
         return (Path(home) if home else Path.home() / ".cache") / "regard" / "corpora"
     except RuntimeError:
         raise DataError("there is no home directory for the cache; set data.cache") from None
+
+
+def _with_changes(cls: type[Run], text: str, changes: tuple[str, ...]) -> str:
+    """Return the changes to a run file as an addition to its name, where it is right without them."""
+    try:
+        cls.from_toml(text)
+    except ConfigError:
+        return ""
+    return "".join(f" with --set {change}" for change in changes)

@@ -102,7 +102,7 @@ class Trainer:
             sides = Sides(prepared.source, prepared.target)
             self._validator = Validator(prepared.run, run.data.valid, prepared.valid, sides)
             # A plain copy: what validates is the model as it is read, not as kernels compute it.
-            self._validated_model = build(prepared.model).to(processes.device)
+            self._validated_model = build(prepared.model).to(processes.device).eval()
             _check_separate(self._train_step.model, self._validated_model)
             if run.validation.metric != "loss" and run.shape != "encoder-only":
                 callback.on_message(f"validation decodes with the {choose_backend(self._validated_model).name}")

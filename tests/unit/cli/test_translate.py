@@ -238,7 +238,7 @@ def test_score_and_evaluate(regard: Shell, model: Path, tmp_path: Path) -> None:
     reference.write_text("one\n")
     assert "5 lines" in regard(*common, code=3)[1]
     assert "go together" in regard("evaluate", "--model", model, "--source", source, code=2)[1]
-    assert "goes without a run" in regard("evaluate", tmp_path, "--model", model, code=2)[1]
+    assert "do not go with --model" in regard("evaluate", tmp_path, "--model", model, code=2)[1]
     assert "the directory of a run" in regard("evaluate", code=2)[1]
 
 

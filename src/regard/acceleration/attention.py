@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from regard.acceleration.changed_classes import has_plain_method
 from regard.acceleration.kernel_attention import (
     BIAS_END,
     fits_kernel,
@@ -41,7 +42,7 @@ class KernelAttention(MultiHeadAttention):
         at: Placement | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Return the outputs BHTV of all heads, and their weights BHTS if asked for."""
-        if return_weights:
+        if return_weights or not has_plain_method(MultiHeadAttention, "heads"):
             return super().heads(query_BHTK, key_value, mask, bias, return_weights, at=at)
         device = query_BHTK.device.type
         if device == "cpu" and torch.is_autocast_enabled(device):

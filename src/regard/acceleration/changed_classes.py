@@ -86,12 +86,14 @@ def has_changed_forward() -> bool:
     return any(content.get(name) is not value for content, name, value in _FORWARDS)
 
 
-_PLAIN_FORWARD = {cls: cls.forward for cls in KNOWN}
+_PLAIN_METHODS = {
+    (cls, name): getattr(cls, name) for cls in KNOWN for name in ("forward", "heads") if hasattr(cls, name)
+}
 
 
-def has_plain_forward(cls: type[nn.Module]) -> bool:
-    """Whether a known class has the forward pass that it was imported with."""
-    return cls.forward is _PLAIN_FORWARD[cls]
+def has_plain_method(cls: type[nn.Module], name: str) -> bool:
+    """Whether a known class has the `forward` or the `heads` that it was imported with."""
+    return getattr(cls, name) is _PLAIN_METHODS[cls, name]
 
 
 def changed_classes() -> set[type[nn.Module]]:

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.modules import module as torch_modules
 
 from regard import layers
-from regard.acceleration.changed_classes import changed_classes, changes, class_name, has_plain_forward
+from regard.acceleration.changed_classes import changed_classes, changes, class_name, has_plain_method
 from regard.acceleration.known_classes import KNOWN
 from regard.model import Transformer
 from regard.model.own_forward import is_fsdp_hook
@@ -90,7 +90,7 @@ def unknown_part(model: Transformer, parts: frozenset[type[nn.Module]] = frozens
 
 def runs_as(module: nn.Module, cls: type[nn.Module]) -> bool:
     """Whether a module computes what a known class does, by its own forward pass: for use in every forward pass."""
-    return _reference_type(module, frozenset(), set()) is cls and has_plain_forward(cls)
+    return _reference_type(module, frozenset(), set()) is cls and has_plain_method(cls, "forward")
 
 
 def _unknown_variations(layer: layers.MultiHeadAttention, parts: frozenset[type[nn.Module]]) -> list[str]:

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.acceleration.changed_classes import has_plain_method
 from regard.acceleration.derivatives import refuse_second_derivatives
 from regard.acceleration.int8_matmul import BOTH_STOCHASTIC, NEAREST, ROWS_STOCHASTIC, Rounding, int8_matmul
 from regard.acceleration.known import register_replacement
@@ -28,7 +29,7 @@ class Int8Linear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Return xWᵀ + b."""
-        if self.training and can_use_int8(input):
+        if self.training and can_use_int8(input) and has_plain_method(nn.Linear, "forward"):
             return int8_linear(input, self.weight, self.bias)
         return super().forward(input)
 
@@ -39,6 +40,8 @@ class SgemmLinear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Return xWᵀ + b."""
+        if not has_plain_method(nn.Linear, "forward"):
+            return super().forward(input)
         return sgemm_linear(input, self.weight, self.bias)
 
 

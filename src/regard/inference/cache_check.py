@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from regard.layers import DecoderLayer
 from regard.model import Transformer
 
 _TOKENS = 12
@@ -22,6 +23,8 @@ def decodes_alike(model: Transformer) -> bool:
     """
     if model.device.type == "meta":
         return True
+    if not _makes_caches(model):
+        return False
     config = model.config
     source = None if model.encoder is None else _tokens(model, config.source_size)
     target = _tokens(model, config.vocab_size)
@@ -33,6 +36,18 @@ def decodes_alike(model: Transformer) -> bool:
     difference = (torch.cat(steps, 1) - whole).abs().max()
     tolerance = 1e-3 if torch.finfo(whole.dtype).eps < 1e-5 else 0.1
     return bool(difference <= tolerance * whole.abs().max().clamp(min=1.0))
+
+
+def _makes_caches(model: Transformer) -> bool:
+    """Whether attention in the decoder has caches to start; a module that is no `MultiHeadAttention` may have none."""
+    for layer in () if model.decoder is None else model.decoder.layers:
+        if isinstance(layer, DecoderLayer) and type(layer).start_cache is DecoderLayer.start_cache:
+            cross = layer.cross_attention
+            if not hasattr(layer.self_attention, "start_cache"):
+                return False
+            if cross is not None and not hasattr(cross, "start_source_cache"):
+                return False
+    return True
 
 
 def _tokens(model: Transformer, size: int) -> Tensor:

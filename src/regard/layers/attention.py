@@ -13,7 +13,7 @@ from regard.layers.kinds.kind import AttentionKind, key_mask
 from regard.layers.kv_cache import AppendCache, KeyValue, KeyValueCache, PastCache, SourceCache
 from regard.layers.patterns.pattern import Pattern
 from regard.layers.positions.relative import RelativePositions
-from regard.layers.softmax_attention import Placement, SoftmaxAttention
+from regard.layers.softmax_attention import Placement, SoftmaxAttention, check_applied
 from regard.ops import Causal, Mask, attention
 from regard.ops.dropout import checked_rate
 from regard.ops.masks import as_mask, broadcast_to_scores, fitted_mask
@@ -258,7 +258,9 @@ class MultiHeadAttention(nn.Module):
         query_BHTK = self.project_query(query_BTD, None if at is None else at.query_positions)
         varied = {} if at is None else {"at": at}
         heads_BHTV, weights_BHTS = self.heads(query_BHTK, key_value, mask, bias, return_weights, **varied)
-        return AttentionOutput(self._output(heads_BHTV), weights_BHTS)
+        if at is not None and not at.applied:
+            check_applied(self.heads, at, self._parts_of_heads())
+        return AttentionOutput(self.output(heads_BHTV.transpose(1, 2).flatten(2)), weights_BHTS)
 
     def heads(
         self,
@@ -273,9 +275,11 @@ class MultiHeadAttention(nn.Module):
         """Return the outputs BHTV of all heads, before W_O, and their weights BHTS if asked for.
 
         A subclass that changes single heads overrides this; so does a kernel. `at` is given where there are parts that
-        vary attention.
+        vary attention: pass it on to `super().heads`, which applies them.
         """
         rate = self.dropout if self.training else 0.0
+        if at is not None:
+            at.applied = True
         if at is not None and self.kind is not None:
             if bias is not None or return_weights:
                 raise InputError(f"{type(self.kind).__name__} has no scores: it takes no bias and has no weights")
@@ -319,9 +323,11 @@ class MultiHeadAttention(nn.Module):
         scale = [] if type(self.scale) is float and self.scale == self.d_k**-0.5 else ["scale"]
         return [name for name in names if getattr(self, name) is not None] + scale
 
-    def _output(self, heads_BHTV: Tensor) -> Tensor:
-        output_BTD: Tensor = self.output(heads_BHTV.transpose(1, 2).flatten(2))
-        return output_BTD
+    def _parts_of_heads(self) -> list[str]:
+        """Return the names of the parts that `heads` applies; norms and rotations belong to projections."""
+        found = [name for name in ("pattern", "kind", "softcap") if getattr(self, name) is not None]
+        adds = self.positions is not None and (self.positions.adds_bias or self.positions.adds_values)
+        return ["positions", *found] if adds else found
 
     def _placement(
         self, query: Tensor, S: int, states: Tensor | None = None, positions: Tensor | None = None

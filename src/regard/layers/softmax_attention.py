@@ -4,13 +4,16 @@ Long sequences are computed a block of queries at a time, over the keys that the
 grow with the pattern and not with T · S.
 """
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from regard.errors import InputError
 from regard.layers.block_masks import BlockMasks, indexed
 from regard.layers.joined_blocks import RecomputeConcat, joined
 from regard.layers.kv_cache import KeyValue, PastCache
@@ -25,7 +28,7 @@ _BLOCK = 256  # queries computed together where there is no pattern
 _DENSE = 512 * 512  # as many scores of a head are computed at once
 
 
-@dataclass(frozen=True)
+@dataclass
 class Placement:
     """Where queries and keys stand: (T) and (S) where all rows agree, else (B, T) and (B, S)."""
 
@@ -39,12 +42,28 @@ class Placement:
     """What keys and values were projected from, for kinds of attention that compute gates from it."""
     cache: PastCache | None = None
     """What a kind of attention other than softmax has kept of the past."""
+    applied: bool = False
+    """Whether `MultiHeadAttention.heads` was called with it, which applies the parts that need it."""
 
     def block(self, rows: Tensor, columns: Tensor) -> "Placement":
         """Return some queries and some keys."""
         queries = (self.query_index[..., rows], self.query_positions[..., rows])
         keys = (self.key_index[..., columns], self.key_positions[..., columns])
         return Placement(queries[0], keys[0], queries[1], keys[1])
+
+
+def check_applied(heads: Callable[..., object], at: Placement, parts: list[str]) -> None:
+    """Refuse a `heads` that leaves parts of its layer out: it neither passes `at` on nor takes it."""
+    if parts and not at.applied and not _takes_placement(getattr(heads, "__func__", heads)):
+        raise InputError(
+            f"{getattr(heads, '__qualname__', 'heads')} leaves out this layer's {' and '.join(parts)}; "
+            "it passes its options on to super().heads, or takes `at` and applies them"
+        )
+
+
+@cache
+def _takes_placement(heads: Callable[..., object]) -> bool:
+    return "at" in inspect.signature(heads).parameters
 
 
 @dataclass(frozen=True)

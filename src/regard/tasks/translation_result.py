@@ -56,10 +56,13 @@ class Part:
     """Whether there was nothing to translate in it."""
 
 
-def _loses_words(piece: str, translation: str, source: Tokenizer, target: Tokenizer) -> bool:
-    """Whether words went in, and none, or hardly any, came out beside what is copied character by character."""
-    written = _known_letters(translation, target)
-    return written == 0 or 6 * written < _known_letters(piece, source)
+def _loses_words(piece: str, part: Part, source: Tokenizer, target: Tokenizer) -> bool:
+    """Whether words went in, and none, or hardly any, came out beside what is copied character by character.
+
+    Hardly any is fine where the output was cut at its maximum length.
+    """
+    written = _known_letters(part.text, target)
+    return written == 0 or (not part.hypothesis.cut and 6 * written < _known_letters(piece, source))
 
 
 def _known_letters(text: str, tokenizer: Tokenizer) -> int:
@@ -95,7 +98,7 @@ def _ranked(
                 moved = [(len(source_tokens) + at, len(tokens) + place) for place, at in enumerate(looked)]
                 alignment = (alignment or []) + moved
             text += shown.filled(part.text)
-            if not (part.copied or part.hypothesis.cut) and _loses_words(piece, part.text, source, target):
+            if not part.copied and _loses_words(piece, part, source, target):
                 untranslated.append(shown.filled(piece))
             tokens += map(target.token, part.hypothesis.tokens)
             source_tokens += map(source.token, part.source)

@@ -314,3 +314,32 @@ def test_cached_decoding_of_an_accelerated_model() -> None:
 def test_a_wrong_precision_is_told(precision: Any) -> None:
     with pytest.raises(InputError, match="it is one of float64, float32, bfloat16, float16, int8"):
         accelerate(nn.Linear(2, 2), precision=precision)
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("precision", "cls", "method"),
+    [
+        ("float32", nn.Linear, "forward"),
+        ("int8", nn.Linear, "forward"),  # which rounds nothing then
+        ("float32", MultiHeadAttention, "heads"),
+        ("float32", Residual, "forward"),
+    ],
+)
+def test_a_class_that_is_patched_after_acceleration_changes_training(
+    monkeypatch: pytest.MonkeyPatch, precision: Precision, cls: type[nn.Module], method: str
+) -> None:
+    torch.manual_seed(0)
+    model = Transformer(TransformerConfig.preset("tiny", vocab_size=99, dropout=0.0))
+    accelerate(model, precision=precision)
+    original = getattr(cls, method)
+
+    def doubled(*arguments: Any, **options: Any) -> Any:
+        found = original(*arguments, **options)
+        return (2 * found[0], found[1]) if isinstance(found, tuple) else 2 * found
+
+    source, target = torch.randint(4, 99, (2, 9)), torch.randint(4, 99, (2, 7))
+    monkeypatch.setattr(cls, method, doubled)
+    found = model(source, target)
+    unaccelerate(model)
+    torch.testing.assert_close(found, model(source, target), atol=1e-4, rtol=1e-4)

@@ -161,10 +161,22 @@ def test_train_says_what_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "run.toml").write_text(SMALL)
+    (tmp_path / "latin.toml").write_bytes(b"# a run\n# gr\xfcn\n")
     for arguments, code, says in (
         ((tmp_path / "none.toml",), 2, "none.toml is missing"),
         (("no-recipe",), 2, "neither a file nor one of the recipes: dates"),
         ((tmp_path / "run.toml", "--set", "training.sede=1"), 2, "did you mean seed?"),
+        (
+            (tmp_path / "run.toml", "--set", "model.heads=3"),
+            2,
+            "run.toml with --set model.heads=3: model: heads is not a known key; did you mean num_heads?",
+        ),
+        (
+            (tmp_path / "run.toml", "--set", "schedule.learning_rate=1"),
+            2,
+            "learning_rate is not a known key; did you mean peak?",
+        ),
+        ((tmp_path / "latin.toml",), 2, "latin.toml, line 2 is not UTF-8"),
         ((tmp_path / "run.toml", "--set", "tokenizer.source=no.json"), 4, "no.json is missing"),
     ):
         assert call(monkeypatch, "train", *arguments, "--out", tmp_path / "out") == code

@@ -159,6 +159,17 @@ def test_words_that_are_lost_are_said_and_written(regard: Shell, model: Path, mo
     assert err.endswith("regard: line 2: nothing was written for 'Tom sees the house.'\n")
 
 
+def test_a_text_that_is_the_name_of_a_file_is_pointed_out(
+    regard: Shell, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Tom.txt").write_text("Tom sees the house.\n")
+    for options in ((), ("--stream",)):
+        _, err = regard("translate", "--model", model, "--to", "de", "Tom.txt", "Tom." * 200, *options)
+        assert "regard: Tom.txt is a file; its name is read as a text (--input reads the file)\n" in err
+        assert err.count("is a file") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
@@ -174,6 +185,8 @@ def test_words_that_are_lost_are_said_and_written(regard: Shell, model: Path, mo
         (["--to", "de", "--input", "missing.txt"], 3, "missing.txt is missing"),
         (["--to", "de", "--input", "/dev/null", "--output", "x"], 3, "is not a file that can be read twice"),
         (["--to", "de", "--input", EMPTY], 3, "py.typed is empty"),
+        (["--to", "de", "--input", __file__, "--output", "."], 2, ". is a directory; the output is a file"),
+        (["--to", "de", "--input", __file__, "--output", "/"], 2, "/ is a directory; the output is a file"),
         (["Tom.", "--to", "de", "--top-k", "3"], 2, "--top-k needs --sample"),
         (["Tom.", "--to", "de", "--diversity", "3"], 2, "--diversity needs --groups"),
         (
@@ -240,6 +253,7 @@ def test_score_and_evaluate(regard: Shell, model: Path, tmp_path: Path) -> None:
     assert "go together" in regard("evaluate", "--model", model, "--source", source, code=2)[1]
     assert "do not go with --model" in regard("evaluate", tmp_path, "--model", model, code=2)[1]
     assert "the directory of a run" in regard("evaluate", code=2)[1]
+    assert "regard evaluate --model de-en" in regard("evaluate", "de-en", code=2)[1]
 
 
 def test_evaluate_takes_the_test_set_that_a_model_comes_with(regard: Shell, tmp_path: Path) -> None:

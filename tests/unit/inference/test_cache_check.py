@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard import Transformer, TransformerConfig
 from regard.decoding import Request, SearchSettings
@@ -58,3 +58,34 @@ def test_without_a_cache_a_search_finds_what_the_forward_pass_scores() -> None:
 
 def test_a_model_whose_outputs_are_random_is_not_compared() -> None:
     assert decodes_alike(model_with(RandomFeedForward))
+
+
+class TorchAttention(nn.Module):
+    """Attention of torch, which has no cache."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(128, 4, batch_first=True)
+
+    def forward(self, query: Tensor, key: Tensor | None = None, *_: Any, causal: bool = False, **__: Any) -> Tensor:
+        T = query.size(1)
+        mask = torch.ones(T, T, dtype=torch.bool).triu(1) if causal else None
+        output: Tensor = self.attention(
+            query, *(query if key is None else key,) * 2, attn_mask=mask, need_weights=False
+        )[0]
+        return output
+
+
+@pytest.mark.parametrize("name", ["self_attention", "cross_attention"])
+def test_attention_without_a_cache_is_decoded_without_one(name: str) -> None:
+    model = model_with(None)
+    assert model.decoder is not None
+    setattr(model.decoder.layers[0], name, TorchAttention().eval())
+    backend = choose_backend(model)
+    assert backend.name.startswith("generic decoder without a cache (decoder.layers.0")
+    [[best, *_]] = decode_requests(backend, [[5, 6, 7, 2]], [Request(limit=6)], SearchSettings(beam=3))
+    tokens = [*best.tokens, 2]
+    logs = model(torch.tensor([[5, 6, 7, 2]]), torch.tensor([[1, *tokens[:-1]]])).log_softmax(-1)[0]
+    assert best.log_probability == pytest.approx(
+        float(logs[torch.arange(len(tokens)), tokens].sum().detach()), abs=1e-3
+    )

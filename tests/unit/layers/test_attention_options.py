@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from regard import MultiHeadAttention, TransformerConfig
-from regard.layers import AttentionParts, RMSNorm, softmax_attention
+from regard import InputError, MultiHeadAttention, TransformerConfig
+from regard.layers import AttentionParts, KeyValue, RMSNorm, softmax_attention
+from regard.layers.patterns import SlidingWindow
+from regard.layers.positions import ALiBi, RotaryPositions
 from regard.model.build_attention import build_attention
 
 D, H, G, K, V = 6, 4, 2, 3, 5
@@ -115,3 +117,53 @@ def test_a_learned_scale_learns(per_head: bool, cap: float | None) -> None:
     assert layer.scale.grad.abs().min() > 0
     cache = layer.start_cache()
     torch.testing.assert_close(torch.cat([layer(x[:, t : t + 1], cache=cache) for t in range(5)], dim=1), wanted)
+
+
+class OwnSoftmax(MultiHeadAttention):
+    """Attention that computes its heads by itself, without what varies them."""
+
+    def heads(
+        self, query_BHTK: Tensor, key_value: KeyValue, mask: Any, bias: Any, return_weights: Any = False, **_: Any
+    ) -> Any:
+        weights_BHTS = (query_BHTK @ key_value.key_BGSK.mT * self.scale).softmax(-1)
+        return weights_BHTS @ key_value.value_BGSV, None
+
+
+class PassesOn(MultiHeadAttention):
+    def heads(self, *arguments: Any, **options: Any) -> Any:
+        heads_BHTV, weights_BHTS = super().heads(*arguments, **options)
+        return 2 * heads_BHTV, weights_BHTS
+
+
+class TakesPlacement(OwnSoftmax):
+    def heads(self, *arguments: Any, at: Any = None, **options: Any) -> Any:
+        return super().heads(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("parts", "named"),
+    [
+        (AttentionParts(positions=ALiBi(H)), "positions"),
+        (AttentionParts(pattern=SlidingWindow(2)), "pattern"),
+        (AttentionParts(softcap=2.0, pattern=SlidingWindow(2)), "pattern and softcap"),
+    ],
+)
+def test_heads_that_leave_out_parts_of_their_layer_are_refused(parts: AttentionParts, named: str) -> None:
+    x = torch.randn(1, 4, 8)
+    with pytest.raises(
+        InputError, match=rf"OwnSoftmax.heads leaves out this layer's {named}; it passes its options on"
+    ):
+        OwnSoftmax(8, H, parts=parts)(x)
+    layer, plain = PassesOn(8, H, parts=parts), MultiHeadAttention(8, H, parts=parts)
+    plain.load_state_dict(layer.state_dict())
+    bias = layer.output.bias
+    torch.testing.assert_close(layer(x) - bias, 2 * (plain(x) - bias))
+    TakesPlacement(8, H, parts=parts)(x)
+
+
+@pytest.mark.parametrize("parts", [AttentionParts(positions=RotaryPositions(2)), AttentionParts(scale=0.3), None])
+def test_heads_need_no_parts_that_the_projections_apply(parts: AttentionParts | None) -> None:
+    layer, plain = OwnSoftmax(8, H, parts=parts), MultiHeadAttention(8, H, parts=parts)
+    plain.load_state_dict(layer.state_dict())
+    x = torch.randn(1, 4, 8)
+    torch.testing.assert_close(layer(x), plain(x))

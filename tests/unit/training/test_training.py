@@ -456,3 +456,10 @@ def test_a_layer_without_the_positions_of_its_configuration_is_reported(tmp_path
     layer: Any = Transformer.load(directory, build=partial(build, keeps=True)).get_submodule("decoder.layers.0")
     assert layer.self_attention.num_kv_heads == 1
     assert layer.self_attention.variations() == ["positions"]
+
+
+def test_validation_names_the_decoder_that_it_decodes_with(tmp_path: Path) -> None:
+    notes = Notes()
+    changes = ("training.steps=2", "validation.metric=exact", "model.dropout=0.3")
+    train(small_run(tmp_path, *changes), tmp_path / "out", callback=notes)
+    assert "validation decodes with the packed float32 decoder" in notes.sentences

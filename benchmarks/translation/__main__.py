@@ -2,7 +2,8 @@
 
     python -m benchmarks.translation --data DIR --multi30k DIR --model before=PATH --model after=PATH --results FILE
 
-`--data` is what `benchmarks.translation.prepare` wrote; `--multi30k` holds test_2016_flickr.de and .en, plain or gzip.
+`--data` is what `benchmarks.translation.prepare` and `benchmarks.translation.words` wrote; `--multi30k` holds
+test_2016_flickr.de and .en, plain or gzip.
 """
 
 import time
@@ -35,6 +36,8 @@ class Scores:
     """How many numbers and addresses came through, of how many, by kind and by style."""
     lost: list[tuple[str, str]] = field(default_factory=list)
     """Sentences that lost one, and their translations."""
+    words: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """How many words by themselves were translated as expected, up to case, of how many, by source language."""
     seconds: float = 0.0
     """For its own test set, both ways."""
 
@@ -53,7 +56,18 @@ def _found(path: Path) -> Path:
     return path if path.exists() else path.with_name(f"{path.name}.gz")
 
 
-def scored(model: regard.Translator, sets: dict[str, list[tuple[str, str]]]) -> Scores:
+def held_out_words(data: Path) -> dict[str, list[tuple[str, str]]]:
+    """Return words by themselves and their translations, by source language."""
+    return {
+        source: [(word, other) for word, _, other in (line.partition("\t") for line in read_lines(path))]
+        for source, target in LANGUAGES.items()
+        for path in (data / "words" / f"test-2{target}.tsv",)
+    }
+
+
+def scored(
+    model: regard.Translator, sets: dict[str, list[tuple[str, str]]], words: dict[str, list[tuple[str, str]]]
+) -> Scores:
     """Translate everything with a model."""
     scores = Scores()
     for source, target in LANGUAGES.items():
@@ -72,6 +86,11 @@ def scored(model: regard.Translator, sets: dict[str, list[tuple[str, str]]]) -> 
                     score("bleu", made, references).value,
                     score("chrf", made, references).value,
                 )
+        expected = [other.lower() for _, other in words[source]]
+        made = [
+            one.text.lower().rstrip(".!?") for one in model.translate([word for word, _ in words[source]], to=target)
+        ]
+        scores.words[source] = sum(map(str.__eq__, made, expected)), len(expected)
         sentences = generated(source, GENERATED)
         counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         for sentence, found in zip(sentences, model.translate([one.text for one in sentences], to=target), strict=True):
@@ -107,6 +126,17 @@ def report(found: dict[str, Scores], command: str) -> str:
         lines.append(f"| {name} | {source} → {LANGUAGES[source]} | {' | '.join(cells)} |")
     lines += [
         "",
+        "Words by themselves, held out of training (though they occur in its sentences), that are translated as the",
+        "corpora do most often, up to case:",
+        "",
+        f"| direction | words | {' | '.join(models)} |",
+        f"|---|---|{'---|' * len(models)}",
+    ]
+    for source, (_, total) in first.words.items():
+        counts = (str(found[model].words[source][0]) for model in models)
+        lines.append(f"| {source} → {LANGUAGES[source]} | {total} | {' | '.join(counts)} |")
+    lines += [
+        "",
         f"Numbers and addresses of {2 * GENERATED:,} generated sentences that came through, unchanged or localized:",
         "",
         f"| of | items | {' | '.join(models)} |",
@@ -132,7 +162,8 @@ if __name__ == "__main__":
     results = {}
     for named in options.model:
         title, _, where = named.partition("=")
-        results[title] = scored(regard.load(where or title), test_sets(options.data, options.multi30k))
+        sets, words = test_sets(options.data, options.multi30k), held_out_words(options.data)
+        results[title] = scored(regard.load(where or title), sets, words)
     names = " ".join(f"--model {named.partition('=')[0]}=PATH" for named in options.model)
     page = report(results, f"python -m benchmarks.translation --data DIR --multi30k DIR {names} --results FILE")
     options.results.write_text(page, encoding="utf-8")

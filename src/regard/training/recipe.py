@@ -2,9 +2,9 @@
 
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field
 
@@ -24,11 +24,10 @@ from regard.tasks.metrics import registered_metrics
 from regard.tasks.task import Shape, Task
 from regard.tasks.translation import TranslationTask
 from regard.training.overrides import set_value
+from regard.training.schedule import Positive, Schedule, Share
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
-Positive = Annotated[float, Field(gt=0.0, strict=True)]
 NotNegative = Annotated[float, Field(ge=0.0, strict=True)]
-Share = Annotated[float, Field(ge=0.0, lt=1.0, strict=True)]
 
 
 def current_softmax_gradient(value: object) -> object:
@@ -86,24 +85,6 @@ class Optimizer(Config):
     """Taken from the weights directly, not through the gradient (AdamW)."""
     clip: Positive | None = 1.0
     """Maximum gradient norm."""
-
-
-class Schedule(Config):
-    """Learning rate schedule: linear warmup, then decay."""
-
-    suggestions: ClassVar[Mapping[str, str]] = {"learning_rate": "peak", "lr": "peak", "warmup_steps": "warmup"}
-
-    kind: Literal["inverse-sqrt", "cosine", "linear", "constant"] = "inverse-sqrt"
-    peak: Positive | None = None
-    """The highest rate; the paper's 1/√(d_model · warmup) unless given."""
-    warmup: Count = 4000
-    """Number of warmup steps."""
-    floor: Share = 0.0
-    """Where cosine and linear end, as a share of the peak."""
-    cooldown: Count = 0
-    """Number of final steps over which the learning rate decays linearly to zero. With `epochs`, the end of the run is
-    estimated from the first epoch.
-    """
 
 
 class Training(Config):

@@ -1,9 +1,38 @@
 """The learning rate as a function of the step."""
 
 import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+from pydantic import Field
+
+from regard.configs import Config
 from regard.errors import InputError
-from regard.training.recipe import Run, Schedule
+from regard.model.config import Count
+
+if TYPE_CHECKING:
+    from regard.training.recipe import Run
+
+Positive = Annotated[float, Field(gt=0.0, strict=True)]
+Share = Annotated[float, Field(ge=0.0, lt=1.0, strict=True)]
+
+
+class Schedule(Config):
+    """Learning rate schedule: linear warmup, then decay."""
+
+    suggestions: ClassVar[Mapping[str, str]] = {"learning_rate": "peak", "lr": "peak", "warmup_steps": "warmup"}
+
+    kind: Literal["inverse-sqrt", "cosine", "linear", "constant"] = "inverse-sqrt"
+    peak: Positive | None = None
+    """The highest rate; the paper's 1/√(d_model · warmup) unless given."""
+    warmup: Count = 4000
+    """Number of warmup steps."""
+    floor: Share = 0.0
+    """Where cosine and linear end, as a share of the peak."""
+    cooldown: Count = 0
+    """Number of final steps over which the learning rate decays linearly to zero. With `epochs`, the end of the run is
+    estimated from the first epoch.
+    """
 
 
 def learning_rate(schedule: Schedule, step: int, *, d_model: int, total: int) -> float:
@@ -38,7 +67,7 @@ def _on_the_way(schedule: Schedule, step: int, d_model: int, total: int) -> floa
     return peak * (schedule.floor + (1.0 - schedule.floor) * left)
 
 
-def total_steps(run: Run, steps_in_epoch: int) -> int:
+def total_steps(run: "Run", steps_in_epoch: int) -> int:
     """How many steps a run has, if nothing stops it sooner; epochs are counted as if all were like the first."""
     limits = [run.training.steps] if run.training.steps is not None else []
     if run.training.epochs is not None:

@@ -4,8 +4,7 @@ from itertools import pairwise
 import pytest
 
 from regard.errors import InputError
-from regard.training.recipe import Schedule
-from regard.training.schedule import learning_rate
+from regard.training.schedule import Schedule, learning_rate
 
 
 def test_the_papers_formula() -> None:

@@ -60,6 +60,7 @@ class WaitPolicy:
 
     def __init__(self) -> None:
         self._end_teams: Event | None = None
+        self._teams: list[Thread] = []
 
     @property
     def sleeps(self) -> bool:
@@ -77,16 +78,22 @@ class WaitPolicy:
         """Have idle threads sleep at once."""
         import torch
 
-        self._end_teams, others = Event(), torch.get_num_threads() - 1
-        cores = len(os.sched_getaffinity(0))
-        for _ in range((cores - 1) // others if others else 0):
-            Thread(target=_have_team, args=(self._end_teams,), name="OpenMP team", daemon=True).start()
+        end, others, cores = Event(), torch.get_num_threads() - 1, len(os.sched_getaffinity(0))
+        self._teams = [
+            Thread(target=_have_team, args=(end,), name="OpenMP team", daemon=True)
+            for _ in range((cores - 1) // others if others else 0)
+        ]
+        self._end_teams = end
+        for team in self._teams:
+            team.start()
 
     def spin(self) -> None:
         """Let idle threads spin again."""
         if self._end_teams is not None:
             self._end_teams.set()
             self._end_teams = None
+            for team in self._teams:
+                team.join()  # Python's end would abort one that still computes in torch
 
 
 def _have_team(end: Event) -> None:

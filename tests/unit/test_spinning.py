@@ -52,7 +52,10 @@ def test_threads_sleep_while_they_wait_for_cores_and_spin_again_well_below_that(
         policy.observe(waited)
         found.append(policy.sleeps)
     assert found == [False, False, True, True, False, False]
-    assert wait_for(lambda: teams() == 0), "teams end"
+    assert teams() == 0, "teams have ended"
+    policy.sleep()
+    policy.spin()
+    assert teams() == 0, "one that has just begun, too"
 
 
 def test_without_torch_there_is_nothing_to_wait_for() -> None:

@@ -21,12 +21,17 @@ EVERYDAY = {
         "Wo ist Tom?": "Where is Tom?|Where's Tom?",
         "Das ist mein Buch.": "This is my book.|That's my book.|It's my book.",
         "Danke!": "Thank you!|Thanks!",
+        "Nein": "No",
+        "Rot": "Red",
+        "Hund": "dog|Dog",
     },
     "de": {
         "I'm tired.": "Ich bin müde.",
         "Where is Tom?": "Wo ist Tom?",
         "I love you.": "Ich liebe dich.|Ich liebe Sie.|Ich liebe euch.",
         "Good morning!": "Guten Morgen!",
+        "No": "Nein",
+        "cat": "Katze",
     },
 }
 ROOT = Path(__file__).parents[2]

@@ -4,8 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,13 +31,6 @@ def watchers() -> int:
 
 def teams() -> int:
     return sum(thread.name == "OpenMP team" for thread in threading.enumerate())
-
-
-def wait_for(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 20
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    return condition()
 
 
 @needs_statistics

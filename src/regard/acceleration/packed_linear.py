@@ -7,11 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.acceleration.sgemm import FEW_ROWS, sgemm
+from regard.acceleration.sgemm import sgemm
 from regard.errors import InputError
 from regard.kernels.bindings import LinearPointers, kernel_status, kernels
 from regard.kernels.dispatch import threads
@@ -41,8 +40,7 @@ def packed_weight(weight_XD: Tensor, bias_X: Tensor | None, precision: Precision
         return (
             TorchInt8Linear(*given) if kernels() is None or weight_XD.device.type != "cpu" else KernelInt8Linear(*given)
         )
-    # The kernel packs the weights in each call, which few rows are not worth.
-    return lambda x_RD: (sgemm if x_RD.size(0) >= FEW_ROWS else F.linear)(x_RD, weight_XD, bias_X)
+    return lambda x_RD: sgemm(x_RD, weight_XD, bias_X)
 
 
 def int8_is_fast() -> bool:

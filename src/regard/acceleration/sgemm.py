@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.kernels.bindings import MatrixView, Sgemm, library
 from regard.kernels.dispatch import can_compute, has_memory, threads
 
-FEW_ROWS = 64
+_FEW_ROWS = 64
 """For fewer, packing the weights costs more than is saved."""
 
 
@@ -54,14 +54,14 @@ def by_kernel(x: Tensor, weight_XD: Tensor, bias_X: Tensor | None = None) -> boo
     """Whether a product of these is for the kernel; what is wrong with shapes is for torch to say."""
     tensors = [x, weight_XD, *([] if bias_X is None else [bias_X])]
     return (
-        can_compute(*tensors)
+        x.dim() > 0
+        and x.numel() >= _FEW_ROWS * x.size(-1)
+        and can_compute(*tensors)
         and _is_faster()
-        and x.dim() > 0
         and weight_XD.dim() == 2
         and x.size(-1) == weight_XD.size(1) > 0
         and (bias_X is None or (bias_X.shape == weight_XD.shape[:1] and bias_X.is_contiguous()))
         and weight_XD.size(0) > 0
-        and x.numel() >= FEW_ROWS * x.size(-1)
         and 1 in weight_XD.stride()
         and not torch.is_autocast_enabled("cpu")
         and all(map(has_memory, tensors))

@@ -17,7 +17,6 @@ from regard.training.losses import losses_of
 from regard.training.preparation import prepare
 from regard.training.processes import Processes
 from regard.training.recipe import Run
-from regard.training.schedule import total_steps
 from regard.training.train_step import TrainStep
 
 
@@ -58,7 +57,7 @@ def forecast(run: Run) -> Forecast:
     loader = StepLoader(prepared.train, budget=training.batch_tokens, accumulate=1, seed=training.seed)
     batches = [batch for _, (batch,) in islice(loader.steps_from(Position()), 200)]
     batches.sort(key=_size)
-    steps = total_steps(run, -(-loader.steps_in(0) // training.accumulate))
+    steps = training.total_steps(-(-loader.steps_in(0) // training.accumulate))
     _timed(train_step, batches[-1], steps)
     middle = batches[len(batches) // 2]
     seconds = _mean_seconds(train_step, middle, steps, min(steps, training.r_drop_from - 1))

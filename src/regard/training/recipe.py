@@ -24,7 +24,7 @@ from regard.tasks.metrics import registered_metrics
 from regard.tasks.task import Shape, Task
 from regard.tasks.translation import TranslationTask
 from regard.training.overrides import set_value
-from regard.training.schedule import Positive, Schedule, Share
+from regard.training.schedule import Positive, Schedule
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 NotNegative = Annotated[float, Field(ge=0.0, strict=True)]
@@ -79,7 +79,7 @@ class Vocabulary(Config):
 class Optimizer(Config):
     """Adam with the paper's β₂ = 0.98 in place of the usual 0.999."""
 
-    betas: tuple[Share, Share] = (0.9, 0.98)
+    betas: tuple[Rate, Rate] = (0.9, 0.98)
     eps: Positive = 1e-9
     weight_decay: NotNegative = 0.0
     """Taken from the weights directly, not through the gradient (AdamW)."""
@@ -101,7 +101,7 @@ class Training(Config):
     """The size of a batch: rows times the longest of them, on the longer of the two sides."""
     accumulate: Size = 1
     """How many batches go into an update."""
-    label_smoothing: Share = 0.1
+    label_smoothing: Rate = 0.1
     softmax_gradient: Annotated[Literal["exact", "sampled"], BeforeValidator(current_softmax_gradient)] = "exact"
     """Whether all elements of the gradient for the logits are used, or the small ones are sampled, so that the gradient
     is unbiased: faster where the vocabulary is large for the width of the model.
@@ -136,6 +136,11 @@ class Training(Config):
     """Number of steps between reports."""
     sharded: Flag = False
     """Whether many processes share the weights between them (FSDP2), or each has them all (DDP)."""
+
+    def total_steps(self, steps_in_epoch: int) -> int:
+        """Return how many steps there are, if nothing stops them sooner; epochs are counted as if all were alike."""
+        limits = (self.steps, None if self.epochs is None else self.epochs * steps_in_epoch)
+        return min(limit for limit in limits if limit is not None)
 
 
 class Validation(Config):

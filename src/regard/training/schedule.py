@@ -1,20 +1,16 @@
-"""The learning rate as a function of the step."""
+"""The learning rate: its settings, and the rate of each step."""
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from regard.configs import Config
 from regard.errors import InputError
-from regard.model.config import Count
-
-if TYPE_CHECKING:
-    from regard.training.recipe import Run
+from regard.model.config import Count, Rate
 
 Positive = Annotated[float, Field(gt=0.0, strict=True)]
-Share = Annotated[float, Field(ge=0.0, lt=1.0, strict=True)]
 
 
 class Schedule(Config):
@@ -27,7 +23,7 @@ class Schedule(Config):
     """The highest rate; the paper's 1/√(d_model · warmup) unless given."""
     warmup: Count = 4000
     """Number of warmup steps."""
-    floor: Share = 0.0
+    floor: Rate = 0.0
     """Where cosine and linear end, as a share of the peak."""
     cooldown: Count = 0
     """Number of final steps over which the learning rate decays linearly to zero. With `epochs`, the end of the run is
@@ -65,11 +61,3 @@ def _on_the_way(schedule: Schedule, step: int, d_model: int, total: int) -> floa
     gone = min(1.0, (step - warmup) / max(1, total - warmup))
     left = 1.0 - gone if schedule.kind == "linear" else (1.0 + math.cos(math.pi * gone)) / 2
     return peak * (schedule.floor + (1.0 - schedule.floor) * left)
-
-
-def total_steps(run: "Run", steps_in_epoch: int) -> int:
-    """How many steps a run has, if nothing stops it sooner; epochs are counted as if all were like the first."""
-    limits = [run.training.steps] if run.training.steps is not None else []
-    if run.training.epochs is not None:
-        limits.append(run.training.epochs * steps_in_epoch)
-    return min(limits)

@@ -46,7 +46,7 @@ from regard.training.preparation import Prepared, Sides
 from regard.training.processes import Processes
 from regard.training.progress import Progress, Recent
 from regard.training.recipe import Run
-from regard.training.schedule import learning_rate, total_steps
+from regard.training.schedule import learning_rate
 from regard.training.signals import Stop
 from regard.training.train_step import Build, StepResult, TrainStep
 from regard.training.validation import ValidationResult, Validator
@@ -89,7 +89,7 @@ class Trainer:
             pinned=processes.device.type == "cuda",
             curriculum=training.curriculum,
         )
-        self.total = total_steps(run, self._loader.steps_in(0))
+        self.total = training.total_steps(self._loader.steps_in(0))
         self._environment = environment(
             precision=training.precision,
             processes=processes.count,

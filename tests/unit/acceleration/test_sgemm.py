@@ -27,7 +27,7 @@ def columns(x: Tensor) -> Tensor:
 def wherever_it_runs_and_few_rows_too(monkeypatch: pytest.MonkeyPatch) -> None:
     can = found is not None and found.regard_sgemm_support() > 0
     monkeypatch.setattr(module, "_is_faster", lambda: can)
-    monkeypatch.setattr(module, "FEW_ROWS", 1)
+    monkeypatch.setattr(module, "_FEW_ROWS", 1)
 
 
 def assert_exact(found: Tensor, exact: Tensor, D: int) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from benchmarks.alternating import machine
+from benchmarks.refactor.outputs import Outputs, differences
 from benchmarks.refactor.workload import WORKLOADS
 
 ROOT = Path(__file__).parents[2]
@@ -23,13 +24,18 @@ Pairs = list[tuple[float, float]]
 """What the old and the new checkout do in a second, by rounds."""
 
 
+def environment_of(checkout: Path) -> dict[str, str]:
+    """Return the environment of a process that uses the package of a checkout, and these benchmarks."""
+    return {**os.environ, "PYTHONPATH": f"{checkout / 'src'}:{ROOT}"}
+
+
 class Worker:
     """A process that measures a workload with the package of a checkout."""
 
     def __init__(self, checkout: Path, workload: str, old: Path) -> None:
         self._process = subprocess.Popen(
             [sys.executable, str(ROOT / "benchmarks" / "refactor" / "workload.py"), workload, str(old)],
-            env={**os.environ, "PYTHONPATH": f"{checkout / 'src'}"},
+            env=environment_of(checkout),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -69,7 +75,19 @@ def measured(old: Path, workload: str, processes: int, rounds: int) -> Pairs:
     return pairs
 
 
-def page(parts: dict[str, Pairs]) -> str:
+def compared(old: Path) -> str:
+    """Compare what both checkouts compute; return the results as Markdown."""
+    found: list[Outputs] = []
+    for checkout in (old, ROOT):
+        command = [sys.executable, "-m", "benchmarks.refactor.outputs", str(old)]
+        made = subprocess.run(
+            command, env=environment_of(checkout), cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+        )
+        found.append(Outputs(*json.loads(made.stdout.splitlines()[-1])))
+    return differences(*found)
+
+
+def page(parts: dict[str, Pairs], same: str) -> str:
     """Return the results as Markdown."""
     lines = [
         "# Before and after the redesign",
@@ -81,6 +99,8 @@ def page(parts: dict[str, Pairs]) -> str:
         "| workload | rounds | old, a second | new, a second | ratio | lowest | highest |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
         *(row(name, parts[name]) for name in WORKLOADS if name in parts),
+        "",
+        same,
     ]
     return "\n".join(lines) + "\n"
 
@@ -99,7 +119,7 @@ def main() -> None:
     parser.add_argument("old", type=Path)
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3, help="of each process")
-    parser.add_argument("--only", default="", help="workloads with this in their name")
+    parser.add_argument("--only", default="", help="workloads with this in their name, or `outputs`")
     arguments = parser.parse_args()
     parts: dict[str, Pairs] = json.loads(PARTS.read_text()) if PARTS.exists() else {}
     for name in WORKLOADS:
@@ -109,9 +129,11 @@ def main() -> None:
         print(row(name, parts[name]), flush=True)
         PARTS.parent.mkdir(exist_ok=True)
         PARTS.write_text(json.dumps(parts))
-    if parts.keys() >= WORKLOADS.keys():
+    same = "" if arguments.only not in "outputs" else compared(arguments.old)
+    print(same)
+    if parts.keys() >= WORKLOADS.keys() and same:
         results = ROOT / "benchmarks" / "results" / f"refactor-{date.today()}.md"
-        results.write_text(page(parts), encoding="utf-8")
+        results.write_text(page(parts, same), encoding="utf-8")
 
 
 if __name__ == "__main__":

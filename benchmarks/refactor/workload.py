@@ -18,9 +18,9 @@ _RUN = """
 data.train = [{{kind = "tsv", path = "{pairs}"}}]
 tokenizer = {{vocab_size = {vocab_size}}}
 model = {model}
-training = {{steps = {steps}, batch_tokens = {batch_tokens}, report_every = 2, {training}}}
+training = {{steps = {steps}, batch_tokens = {batch_tokens}, {training}}}
 """
-_TINY = '{preset = "tiny"}'
+TINY = '{preset = "tiny"}'
 _BASE = '{preset = "base", encoder_layers = 3, decoder_layers = 3, dropout = 0.1}'
 
 
@@ -33,8 +33,8 @@ def sentences(count: int) -> list[str]:
 Measure = Callable[[], float]
 
 
-def train(model: str, settings: str, steps: int, batch_tokens: int = 4096) -> Measure:
-    """Measure the target tokens a second of training on made-up pairs, the median of the reports."""
+def reports_of_training(model: str, settings: str, steps: int, batch_tokens: int = 4096) -> list[dict[str, float]]:
+    """Train on made-up pairs, and return the reports of the run."""
     import regard
 
     draw = random.Random(1)
@@ -43,18 +43,22 @@ def train(model: str, settings: str, steps: int, batch_tokens: int = 4096) -> Me
     for _ in range(4000):
         line = " ".join(draw.choices(words, k=draw.randint(5, 25)))
         lines.append(f"{line}\t{line[::-1]}\n")
+    with tempfile.TemporaryDirectory() as directory:
+        pairs, run = Path(directory) / "pairs.tsv", Path(directory) / "run.toml"
+        pairs.write_text("".join(lines), encoding="utf-8")
+        sizes = {"steps": steps, "batch_tokens": batch_tokens, "vocab_size": 8000}
+        run.write_text(_RUN.format(pairs=pairs, model=model, training=settings, **sizes), encoding="utf-8")
+        regard.train(run, Path(directory) / "out")
+        reports = map(json.loads, (Path(directory) / "out" / "metrics.jsonl").read_text().splitlines())
+        return [report for report in reports if report["kind"] == "steps"]
+
+
+def train(model: str, settings: str, steps: int, batch_tokens: int = 4096) -> Measure:
+    """Measure the target tokens a second of training, the median of the reports."""
 
     def measure() -> float:
-        with tempfile.TemporaryDirectory() as directory:
-            pairs, run = Path(directory) / "pairs.tsv", Path(directory) / "run.toml"
-            pairs.write_text("".join(lines), encoding="utf-8")
-            sizes = {"steps": steps, "batch_tokens": batch_tokens, "vocab_size": 8000}
-            text = _RUN.format(pairs=pairs, model=model, training=settings, **sizes)
-            run.write_text(text, encoding="utf-8")
-            regard.train(run, Path(directory) / "out")
-            reports = map(json.loads, (Path(directory) / "out" / "metrics.jsonl").read_text().splitlines())
-            speeds = [report["tokens_per_second"] for report in reports if report["kind"] == "steps"]
-        return float(statistics.median(speeds[2:]))
+        reports = reports_of_training(model, f"report_every = 2, {settings}", steps, batch_tokens)
+        return float(statistics.median(report["tokens_per_second"] for report in reports[2:]))
 
     return measure
 
@@ -73,7 +77,7 @@ def translate(precision: str, beam: int, count: int) -> Measure:
     """Measure sentences a second."""
     import regard
 
-    pipeline, texts = regard.load(_model(), precision=precision), sentences(count)  # type: ignore[call-overload]
+    pipeline, texts = regard.load(model_directory(), precision=precision), sentences(count)  # type: ignore[call-overload]
     pipeline.translate(texts[:64], to="en", beam=beam)
 
     def measure() -> float:
@@ -86,7 +90,7 @@ def one_sentence(beam: int) -> Measure:
     """Measure single sentences a second, the median of many."""
     import regard
 
-    pipeline = regard.load(_model())
+    pipeline = regard.load(model_directory())
 
     def measure() -> float:
         seconds = []
@@ -108,7 +112,7 @@ def validate(count: int) -> Measure:
 
     decode = import_module("regard.inference.decode" if find_spec("regard.inference") else "regard.pipeline").decode
 
-    pipeline = regard.load(_model(), precision="float")
+    pipeline = regard.load(model_directory(), precision="float")
     sources = [pipeline.encoded(text, "en") for text in sentences(count)]
 
     def measure() -> float:
@@ -117,11 +121,11 @@ def validate(count: int) -> Measure:
     return measure
 
 
-_INT8 = 'precision = "int8", softmax_gradient = "drawn"'
+INT8 = 'precision = "int8", softmax_gradient = "drawn"'
 WORKLOADS: dict[str, Callable[[], Measure]] = {
-    "training Tiny, int8 and sampled gradients": lambda: train(_TINY, _INT8, 30),
-    "training Tiny, float32": lambda: train(_TINY, 'precision = "float32"', 20),
-    "training base-like, int8 and sampled gradients": lambda: train(_BASE, _INT8, 20, 1024),
+    "training Tiny, int8 and sampled gradients": lambda: train(TINY, INT8, 30),
+    "training Tiny, float32": lambda: train(TINY, 'precision = "float32"', 20),
+    "training base-like, int8 and sampled gradients": lambda: train(_BASE, INT8, 20, 1024),
     "training base-like, float32": lambda: train(_BASE, 'precision = "float32"', 14, 1024),
     "translating, int8, beam 5": lambda: translate("int8", 5, 400),
     "translating, int8, greedy": lambda: translate("int8", 1, 800),
@@ -133,9 +137,9 @@ WORKLOADS: dict[str, Callable[[], Measure]] = {
 }
 
 
-def _model() -> Path:
+def model_directory() -> Path:
     """Return the directory of the model in the old checkout's package, which both load."""
-    return Path(sys.argv[2]) / "src" / "regard" / "models" / "de-en"
+    return Path(sys.argv[-1]) / "src" / "regard" / "models" / "de-en"
 
 
 def main(name: str) -> None:

@@ -143,8 +143,9 @@ def _kind(config: type[Config]) -> str | None:
 
 
 def _title(config: type[Config]) -> str:
-    """Return the heading of a table: its kind, or what its class is about."""
-    return _kind(config) or config.__name__.removesuffix("Config")
+    """Return the heading of a table: its kind with what else its class is about, such as `linear scaling`."""
+    name, kind = config.__name__.removesuffix("Config"), _kind(config)
+    return name if kind is None else f"{kind} scaling" if name.endswith("Scaling") else kind
 
 
 def _summary(config: type[Config]) -> str:
@@ -206,7 +207,7 @@ def _value(annotation: Any) -> str:
     if isinstance(annotation, type) and issubclass(annotation, Corpus):
         return "[corpora](#corpora)"
     if isinstance(annotation, type) and issubclass(annotation, Config):
-        return f"[{_title(annotation)}](#{_title(annotation).lower()})"
+        return f"[{_kind(annotation) or _title(annotation)}](#{_title(annotation).lower().replace(' ', '-')})"
     return {int: "integer", float: "number", bool: "`true` or `false`", str: "string", Path: "path"}[annotation]
 
 

@@ -62,14 +62,18 @@ def _table(size_name: str, batches: Path, threads: int) -> list[str]:
     plain, fast = contestant("regard", "", {}), contestant("regard", "fast", {"BENCH_FAST": "1"})
     default = {peer: contestant(peer, "default", {}) for peer in NAMES}
     kept = {peer: contestant(peer, "kept", dict(KEEP_MEMORY)) for peer in NAMES}
-    alternate([plain, fast, *default.values(), *kept.values()], ROUNDS, threads)
-    # Where a processor has no instructions for it, a step of the larger model takes minutes: one peer shows that.
+    # Where a processor has no instructions for it, a step of the larger model takes minutes: one peer shows that, once.
     slow = size_name == "base" and not has_bfloat16()
     half = {
         peer: contestant(peer, "bfloat16", {**KEEP_MEMORY, "BENCH_BFLOAT16": "1"})
         for peer in ([*NAMES][:1] if slow else NAMES)
     }
-    alternate([*half.values()], ROUNDS if has_bfloat16() else 1, threads)
+    in_turns = [plain, fast, *default.values(), *kept.values()]
+    if has_bfloat16():
+        alternate([*in_turns, *half.values()], ROUNDS, threads)
+    else:
+        alternate(in_turns, ROUNDS, threads)
+        alternate([*half.values()], 1, threads)
     lines = [
         "",
         f"## {size_name}: {size.layers}+{size.layers} layers, d_model {size.d_model}, d_ff {size.d_ff}, "
@@ -85,14 +89,21 @@ def _table(size_name: str, batches: Path, threads: int) -> list[str]:
         for column in (default[peer], kept[peer]):
             cells.append(_speed(column))
             for ours in (plain, fast):
-                middle, low, high = ratios(ours, column, "seconds")
-                cells.append(f"{middle:.2f} ({low:.2f}-{high:.2f})")
+                cells.append(_ratio(ours, column))
         if peer in half:
-            cells += [_speed(half[peer]), f"{half[peer].median('seconds') / fast.median('seconds'):.2f}"]
+            cells += [_speed(half[peer]), _ratio(fast, half[peer])]
         else:
             cells += ["", ""]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def _ratio(ours: Contestant, peer: Contestant) -> str:
+    """Return how many times as fast we are, by rounds; a peer that ran fewer rounds is compared by its median."""
+    if len(peer.rounds) < len(ours.rounds):
+        return f"{peer.median('seconds') / ours.median('seconds'):.2f}"
+    middle, low, high = ratios(ours, peer, "seconds")
+    return f"{middle:.2f} ({low:.2f}-{high:.2f})"
 
 
 def _speed(contestant: Contestant) -> str:

@@ -22,5 +22,5 @@ def new_figure(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise InputError("pictures need matplotlib, which is not installed: pip install 'regard[plot]'") from None
+        raise InputError("pictures need matplotlib, which is not installed: pip install matplotlib") from None
     return Figure(figsize=(width, height), layout="constrained")

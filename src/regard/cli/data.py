@@ -24,7 +24,7 @@ def list_corpora() -> None:
     from regard.data.catalog import CATALOG
 
     for corpus in CATALOG:
-        typer.echo(f"{corpus.name}\n  {corpus.about}\n  Licence: {corpus.licence}")
+        typer.echo(f"{corpus.name}\n  {corpus.about}\n  License: {corpus.license}")
 
 
 @app.command()
@@ -40,7 +40,7 @@ def get(
     corpus = published(name)
     directory = Path("data") / name if out is None else out
     get_corpus(corpus, directory, source=source, tell=lambda text: typer.echo(text, err=True))
-    typer.echo(f"{corpus.about}\nLicence: {corpus.licence}", err=True)
+    typer.echo(f"{corpus.about}\nLicense: {corpus.license}", err=True)
     typer.echo(str(directory))
 
 

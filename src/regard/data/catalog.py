@@ -1,4 +1,4 @@
-"""Corpora by name: where each file is published, what it must hold, under which licence."""
+"""Corpora by name: where each file is published, what it must hold, under which license."""
 
 from dataclasses import dataclass
 
@@ -24,11 +24,11 @@ class PublishedFile:
 
 @dataclass(frozen=True)
 class PublishedCorpus:
-    """A corpus with its licence."""
+    """A corpus with its license."""
 
     name: str
     about: str
-    licence: str
+    license: str
     files: tuple[PublishedFile, ...]
 
 
@@ -96,7 +96,7 @@ CATALOG = (
     PublishedCorpus(
         "multi30k",
         "Image captions in English, German and French (Elliott et al. 2016).",
-        "No licence is stated for the text, and the images are for research only: for benchmarks, not for models that "
+        "No license is stated for the text, and the images are for research only: for benchmarks, not for models that "
         "are given away.",
         tuple(
             PublishedFile(f"{part}.{language}", sha256, f"{_MULTI30K}/{part}.{language}.gz")
@@ -250,7 +250,7 @@ CATALOG = (
         "Descriptions of Debian's packages and their synopses in a line: JSON lines with document and summary. Made "
         "from the package lists and not published by itself: --from DIR takes debian-synopsis.jsonl or "
         "debian-synopsis.jsonl.gz from a directory.",
-        "The free-software licence of each package.",
+        "The free-software license of each package.",
         (PublishedFile("debian-synopsis.jsonl", "b1be66e5b16d554824ea2bbb2baf3306050a89da3fa547b1148adc6040af5ed4"),),
     ),
     PublishedCorpus(
@@ -258,7 +258,7 @@ CATALOG = (
         "Interfaces, manuals and package descriptions of free software, English, German and the source package "
         "separated by tabs, sorted by package. Made from Debian 12's packages, as ABOUT.txt tells, and not published "
         "by itself: --from DIR takes ABOUT.txt and software-de-en.tsv or software-de-en.tsv.gz from a directory.",
-        "The licences of the packages, most of them the GPL, listed in ABOUT.txt, which is to be kept with the corpus.",
+        "The licenses of the packages, most of them the GPL, listed in ABOUT.txt, which is to be kept with the corpus.",
         (
             PublishedFile("ABOUT.txt", "73b6ff492fbf6cfcb1397a35737efa1391e21558fce4398f2be3a067a30179ff"),
             PublishedFile("software-de-en.tsv", "d5ce5b77e99d154b254c9da218b355ccf7327e28826a4646f400f1472cc66a06"),

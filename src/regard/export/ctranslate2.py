@@ -214,5 +214,5 @@ def _library() -> Any:
     try:
         import ctranslate2
     except ImportError:
-        raise ModelError("ctranslate2 is not installed: pip install 'regard[ctranslate2]'") from None
+        raise ModelError("ctranslate2 is not installed: pip install ctranslate2") from None
     return ctranslate2

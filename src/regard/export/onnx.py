@@ -324,5 +324,5 @@ def _library() -> Any:
         import onnxruntime
         import onnxscript  # noqa: F401 (torch writes graphs with it)
     except ImportError:
-        raise ModelError("onnxruntime or onnxscript is not installed: pip install 'regard[onnx]'") from None
+        raise ModelError("onnxruntime or onnxscript is not installed: pip install onnxruntime onnxscript") from None
     return onnxruntime

@@ -16,7 +16,7 @@ class TensorBoard(Callback):
         try:
             import torch.utils.tensorboard.writer  # noqa: F401
         except ImportError:
-            raise InputError("--tensorboard needs the tensorboard package: pip install 'regard[tensorboard]'") from None
+            raise InputError("--tensorboard needs a package that is not installed: pip install tensorboard") from None
         self._directory = directory
 
     @cached_property

@@ -187,6 +187,6 @@ def test_the_shared_corpora_are_the_editions_of_the_catalogue(tmp_path: Path, na
 
 def test_the_catalogue() -> None:
     assert {"multi30k", "tatoeba-de-en"} <= {entry.name for entry in CATALOG}
-    assert all(entry.licence for entry in CATALOG)
+    assert all(entry.license for entry in CATALOG)
     with pytest.raises(InputError, match="'multi' is not known; there are multi30k"):
         published("multi")

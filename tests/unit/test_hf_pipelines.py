@@ -130,7 +130,6 @@ def test_theirs_options_are_those_of_the_search(loaded: SimpleNamespace) -> None
         beam=4,
         n_best=4,
         length_penalty=0.5,
-        early_stop=True,
         groups=2,
         diversity=0.3,
         no_repeat=2,

@@ -128,8 +128,9 @@ def _with_similar(data: Path, field: str, index: "SimilarDocuments", count: int)
     """Return the lines of a file with the summaries of similar documents before those in it; blank ones stay so."""
     from regard.cli.outputs import json_line
     from regard.data import JsonLines
-    from regard.data.reading import read_lines
+    from regard.data.reading import check_read_twice, read_lines
 
+    check_read_twice(data)
     examples = JsonLines(path=data, fields={"source": field}).examples(("source",))
     for line, example in zip(read_lines(data), examples, strict=True):
         document = example["source"]
@@ -139,8 +140,9 @@ def _with_similar(data: Path, field: str, index: "SimilarDocuments", count: int)
 def _lines_with_pairs(path: Path, fields: str) -> Iterator[tuple[str, "Pair"]]:
     """Return each line of a file of JSON lines with the texts of two of its fields."""
     from regard.data import JsonLines
-    from regard.data.reading import read_lines
+    from regard.data.reading import check_read_twice, read_lines
 
+    check_read_twice(path)
     document, summary = _two_fields(fields)
     corpus = JsonLines(path=path, source_field=document, target_field=summary)
     return zip(read_lines(path), corpus.read(), strict=True)

@@ -42,15 +42,20 @@ def read_text(path: Path) -> str:
     return "\n".join(read_lines(path))
 
 
+def check_read_twice(path: Path) -> None:
+    """Raise a `DataError` for a pipe or a device, which is empty when it is read again."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise DataError(f"{path} is not a file that can be read twice; save its content to a file first")
+
+
 def read_lines(path: Path) -> Iterator[str]:
     """Read the lines of a text file without their ends; gzip is known by its first bytes, not by a name."""
     number = 0  # of the last line that was read whole
     try:
-        with path.open("rb") as raw:
-            compressed = raw.read(2) == b"\x1f\x8b"
-        # Lines end at \n alone: other separators of Unicode's belong to the text, and would shift parallel files.
-        with gzip.open(path, "rb") if compressed else path.open("rb") as file:
-            for line in file:
+        with path.open("rb") as raw:  # once only: what is read of a pipe is gone
+            compressed = raw.peek(2)[:2] == b"\x1f\x8b"
+            # Lines end at \n alone: other separators of Unicode's belong to the text, and would shift parallel files.
+            for line in gzip.open(raw) if compressed else raw:
                 if number == 0:
                     line = line.removeprefix(codecs.BOM_UTF8)  # some editors mark a file so; it is no text
                 yield line.rstrip(b"\r\n").decode("utf-8")

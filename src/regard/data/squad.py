@@ -11,7 +11,7 @@ from typing import Any, Literal
 from regard.data.corpora import Corpus, Example, Fields, check_fields
 from regard.data.examples import Answer as Answer
 from regard.data.examples import FieldError, answer_at, checked_text
-from regard.data.reading import parsed_json, read_text
+from regard.data.reading import check_read_twice, parsed_json, read_text
 from regard.errors import DataError
 from regard.files import replaced_file
 
@@ -76,6 +76,7 @@ class Squad(Corpus):
 
     def _check_answers(self) -> None:
         """Raise a `DataError` for a question without a list of answers: whether it has one is not known."""
+        check_read_twice(self.path)
         for article in read_squad(self.path).content["data"]:
             for question in (one for paragraph in article["paragraphs"] for one in paragraph["qas"]):
                 if "answers" not in question and not question.get("is_impossible", False):

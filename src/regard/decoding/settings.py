@@ -38,7 +38,6 @@ class SearchSettings(Config):
         "do_sample": "sample",
         "no_repeat_ngram_size": "no_repeat",
         "repeat_penalty": "repetition_penalty",
-        "early_stopping": "early_stop",
         "num_beam_groups": "groups",
         "diversity_penalty": "diversity",
         "min_new_tokens": "min_length",

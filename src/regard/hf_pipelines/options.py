@@ -13,7 +13,6 @@ SEARCH = {
     "num_beams": "beam",
     "num_return_sequences": "n_best",
     "length_penalty": "length_penalty",
-    "early_stopping": "early_stop",
     "num_beam_groups": "groups",
     "diversity_penalty": "diversity",
     "no_repeat_ngram_size": "no_repeat",
@@ -27,8 +26,8 @@ SEARCH = {
 """Each with the field of `SearchSettings` that it sets."""
 LENGTHS = {"max_new_tokens": "max_length", "min_new_tokens": "min_length"}
 """The same for lengths. `max_length` and `min_length` themselves count a target's start, or the prompt, as well."""
-GENERATION = (*SEARCH, *LENGTHS, *LENGTHS.values(), "clean_up_tokenization_spaces", "return_tensors")
-"""The options of all pipelines that write."""
+GENERATION = (*SEARCH, *LENGTHS, *LENGTHS.values(), "early_stopping", "clean_up_tokenization_spaces", "return_tensors")
+"""The options of all pipelines that write. A search ends as theirs does with `early_stopping=True`, whatever it is."""
 TOP_K = 50
 """Theirs where they sample, unless given."""
 
@@ -78,8 +77,6 @@ def checked_options(
 def search_changes(options: Mapping[str, Any], start: int) -> dict[str, Any]:
     """Return options as changes of `SearchSettings`; `start` is how many tokens lengths count that ours do not."""
     changes = {ours: options[theirs] for theirs, ours in SEARCH.items() if options.get(theirs) is not None}
-    if "early_stop" in changes:  # "never" is what False is here
-        changes["early_stop"] = changes["early_stop"] is True
     if changes.get("sample"):
         if changes.pop("beam", 1) != 1:
             raise InputError("do_sample with num_beams > 1 (beam sampling) is not supported; leave one of them out")

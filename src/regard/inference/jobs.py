@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from regard.data.corpora import read_lines
+from regard.data.reading import check_read_twice, read_lines
 from regard.errors import DataError, InputError
 from regard.files import directory_made, read_json, replaced_file, writing
 
@@ -40,8 +40,7 @@ class Shard:
 
 def count_lines(path: Path) -> tuple[int, str]:
     """Count the lines of a file; give what tells its content from another's, too."""
-    if path.exists() and not path.is_file():
-        raise DataError(f"{path} is not a file that can be read twice; give a pipe to standard input")
+    check_read_twice(path)
     digest = hashlib.sha256()
     count = 0
     for line in read_lines(path):

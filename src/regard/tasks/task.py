@@ -1,5 +1,6 @@
 """What a task is: how an example becomes source and target, how what is written becomes an answer, what scores it."""
 
+import inspect
 import json
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -97,10 +98,12 @@ class Task(Config):
 
     @property
     def identity(self) -> str:
-        """The settings that change how examples are encoded, as part of the cache key; empty for plain text pairs."""
+        """What changes how examples are encoded, as part of the cache key; empty for regard's tasks of text pairs."""
         settings = self.model_dump(mode="json", exclude={"tag"})
         if self.reads_plain_spaces:
             settings["spaces"] = "plain"
+        if code := _own_code(type(self)):
+            return json.dumps([settings, self.fields, code], sort_keys=True)
         return json.dumps([settings, self.fields], sort_keys=True) if self.fields != ("source", "target") else ""
 
     def predictions(self, model: Transformer, examples: Sequence[Example], tokenizer: Tokenizer) -> list[str]:
@@ -114,3 +117,16 @@ class Task(Config):
     def learned_from(self, examples: Iterable[Example]) -> Self:
         """Return the task with what it has to know of its training data, such as the labels that there are."""
         return self
+
+
+def _own_code(cls: type[Task]) -> list[str]:
+    """Return the names of the classes of a task that are not regard's, with their source where there is one."""
+    found = []
+    for base in cls.__mro__:
+        if issubclass(base, Task) and not base.__module__.startswith("regard."):
+            try:
+                source = inspect.getsource(base)
+            except (OSError, TypeError):  # a class of a prompt
+                source = ""
+            found.append(f"{base.__module__}.{base.__qualname__}\n{source}")
+    return found

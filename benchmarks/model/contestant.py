@@ -66,7 +66,7 @@ def _regard(
         regard.TransformerConfig.preset("base", vocab_size=SIZE.vocab, d_ff=SIZE.d_ff, dropout=SIZE.dropout, pad_id=PAD)
     )
     regard.accelerate(model, precision=precision, softmax_gradient=softmax_gradient)
-    summed = cross_entropy(SMOOTHING, PAD)
+    summed = cross_entropy(SMOOTHING)
 
     def loss(source: Tensor, target: Tensor, labels: Tensor) -> Tensor:
         tokens = int((labels != PAD).sum())

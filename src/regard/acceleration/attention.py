@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.acceleration.changed_classes import has_plain_method
+from regard.acceleration.changed_classes import has_changed_functions, has_plain_method
 from regard.acceleration.kernel_attention import (
     BIAS_END,
     fits_kernel,
@@ -42,7 +42,8 @@ class KernelAttention(MultiHeadAttention):
         at: Placement | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Return the outputs BHTV of all heads, and their weights BHTS if asked for."""
-        if return_weights or not has_plain_method(MultiHeadAttention, "heads"):
+        is_plain = has_plain_method(MultiHeadAttention, "heads") and (is_traced() or not has_changed_functions())
+        if return_weights or not is_plain:
             return super().heads(query_BHTK, key_value, mask, bias, return_weights, at=at)
         device = query_BHTK.device.type
         if device == "cpu" and torch.is_autocast_enabled(device):

@@ -73,17 +73,38 @@ _CLASSES = [namespace.content for namespace in _WATCHED if namespace.known is no
 _SIZES = list(map(len, _CLASSES))
 
 
+_STEPS = ("forward", "encode", "decode", "logits", "attend", "heads", "project_query", "project_key_value")
+_STEPS_OF_PARTS = ("rotate", "turns", "bias", "allowed")
 _FORWARDS = [
     (content, name, content[name])
-    for content in map(vars, KNOWN)
-    for name in ("forward", "encode", "decode", "logits", "attend", "heads", "project_query", "project_key_value")
+    for content in map(vars, KNOWN | KERNEL_PARTS)
+    for name in _STEPS + _STEPS_OF_PARTS
     if name in content
 ]
 
 
 def has_changed_forward() -> bool:
-    """Whether a known class was given another forward pass: all of `changed_classes` takes 5 % of a short sentence."""
-    return any(content.get(name) is not value for content, name, value in _FORWARDS)
+    """Whether a forward pass was replaced, or a function in one: all of `changed_classes` takes 5 % of a sentence."""
+    return has_changed_functions() or any(content.get(name) is not value for content, name, value in _FORWARDS)
+
+
+_IN_EVERY_PASS = frozenset(
+    f"regard.{name}"
+    for name in ("layers.attention", "layers.softmax_attention", "layers.norms", "layers.residual", "layers.dropout")
+) | {"regard.ops.attention", "regard.ops.dropout", "regard.ops.normalization"}
+_FUNCTIONS = [
+    (itemgetter(*namespace.before), namespace.content, itemgetter(*namespace.before)(namespace.before))
+    for namespace in _WATCHED
+    if namespace.name in _IN_EVERY_PASS
+]
+
+
+def has_changed_functions() -> bool:
+    """Whether a function of attention, norms, residuals or dropout was replaced: for use in every forward pass."""
+    try:
+        return any(read(content) != before for read, content, before in _FUNCTIONS)
+    except KeyError:
+        return True
 
 
 _PLAIN_METHODS = {

@@ -6,6 +6,7 @@ from torch import Tensor
 from regard.acceleration.fused_loss import linear_cross_entropy
 from regard.acceleration.known import reference_type, register_replacement
 from regard.acceleration.sampled_loss import sampled_cross_entropy, sampled_r_drop
+from regard.errors import InputError
 from regard.kernels.dispatch import is_traced
 from regard.layers import FactorizedOutputProjection, OutputProjection
 
@@ -18,7 +19,7 @@ class FusedOutputProjection(OutputProjection):
         """Return the label-smoothed cross-entropy of labels (…) under states (…, D), summed over them."""
         if not _can_fuse(self):
             return super().loss(states, labels, smoothing=smoothing)
-        states_RD, labels_R = states.flatten(0, -2), labels.flatten()
+        labels_R, states_RD = _rows(labels, states)
         return linear_cross_entropy(states_RD, self.weight, labels_R, bias_W=self.bias, smoothing=smoothing)
 
 
@@ -30,7 +31,8 @@ class FusedFactorizedOutputProjection(FactorizedOutputProjection):
         """Return the label-smoothed cross-entropy of labels (…) under states (…, D), summed over them."""
         if not _can_fuse(self):
             return super().loss(states, labels, smoothing=smoothing)
-        states_RE, labels_R = states.flatten(0, -2) @ self.projection, labels.flatten()
+        labels_R, states_RD = _rows(labels, states)
+        states_RE = states_RD @ self.projection
         return linear_cross_entropy(states_RE, self.weight, labels_R, bias_W=self.bias, smoothing=smoothing)
 
 
@@ -44,10 +46,11 @@ class SampledOutputProjection(OutputProjection):
         """Return the label-smoothed cross-entropy of labels (…) under states (…, D), summed over them."""
         if not _can_fuse(self):
             return super().loss(states, labels, smoothing=smoothing)
+        labels_R, states_RD = _rows(labels, states)
         return sampled_cross_entropy(
-            states.flatten(0, -2),
+            states_RD,
             self.weight,
-            labels.flatten(),
+            labels_R,
             bias_W=self.bias,
             smoothing=smoothing,
             int8=self._use_int8(states),
@@ -59,11 +62,12 @@ class SampledOutputProjection(OutputProjection):
         """Return R-Drop's loss of the states of two passes, summed over the labels (…)."""
         if not _can_fuse(self):
             return super().r_drop_loss(first, second, labels, smoothing=smoothing, alpha=alpha)
+        labels_R, first_RD, second_RD = _rows(labels, first, second)
         return sampled_r_drop(
-            first.flatten(0, -2),
-            second.flatten(0, -2),
+            first_RD,
+            second_RD,
             self.weight,
-            labels.flatten(),
+            labels_R,
             bias_W=self.bias,
             smoothing=smoothing,
             alpha=alpha,
@@ -71,7 +75,7 @@ class SampledOutputProjection(OutputProjection):
         )
 
     def _use_int8(self, states: Tensor) -> bool:
-        return self.int8 and states.dtype == self.weight.dtype == torch.float32
+        return self.int8 and self.training and states.dtype == self.weight.dtype == torch.float32
 
 
 @register_replacement
@@ -82,5 +86,15 @@ class Int8SampledOutputProjection(SampledOutputProjection):
 
 
 def _can_fuse(output: OutputProjection) -> bool:
-    """Whether the loss may go past `forward`: nothing hooks, changes or traces it."""
-    return not is_traced() and reference_type(output) is not None
+    """Whether the loss may go past `forward`: it is for gradients, and nothing hooks, changes or traces it."""
+    return torch.is_grad_enabled() and not is_traced() and reference_type(output) is not None
+
+
+def _rows(labels: Tensor, *passes: Tensor) -> tuple[Tensor, ...]:
+    """Return labels (…) and the states (…, D) of passes as rows; raise an `InputError` where they do not fit."""
+    for states in passes:
+        if labels.shape != states.shape[:-1]:
+            raise InputError(f"labels of shape {tuple(labels.shape)} do not fit states of shape {tuple(states.shape)}")
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise InputError(f"labels are token numbers and must be integers, got {labels.dtype}")
+    return labels.flatten().long(), *(states.reshape(-1, states.size(-1)) for states in passes)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from regard.acceleration.add_norm import add_and_norm
-from regard.acceleration.changed_classes import has_plain_method
+from regard.acceleration.changed_classes import has_changed_functions, has_plain_method
 from regard.acceleration.known import register_replacement, runs_as
 from regard.kernels.dispatch import is_traced
 from regard.layers import Dropout, LayerNorm, Residual
@@ -22,6 +22,7 @@ class FusedResidual(Residual):
             not self.training
             or not has_plain_method(Residual, "forward")
             or is_traced()
+            or has_changed_functions()
             or self.placement != "post"
             or not isinstance(norm, LayerNorm)
             or not runs_as(norm, LayerNorm)

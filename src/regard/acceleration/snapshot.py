@@ -52,7 +52,7 @@ class Snapshot:
             if not isinstance(value, (*_SETTINGS, dict))
         ]
         parameters = list(model.parameters())
-        self._counted = [parameter for parameter in parameters if not parameter.is_inference()]
+        self._counted = [tensor for tensor in (*parameters, *model.buffers()) if not tensor.is_inference()]
         self._in_memory = [parameter for parameter in parameters if type(parameter) is nn.Parameter]
         self._has_global_hooks, self._changed_classes = _has_global_hooks(), changed_classes()
         self._has_changed_forward = has_changed_forward()

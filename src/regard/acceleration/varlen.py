@@ -120,7 +120,13 @@ class VarlenTokens:
 
 
 def decoder_states(
-    model: Transformer, source: Tensor, target: Tensor, real: Tensor, *, costs: list[Tensor] | None = None
+    model: Transformer,
+    source: Tensor,
+    target: Tensor,
+    real: Tensor,
+    *,
+    places: Tensor | None = None,
+    costs: list[Tensor] | None = None,
 ) -> Tensor:
     """Return the decoder's states (R, D) for those R target tokens that are `real`, of (B, T), row by row.
 
@@ -131,7 +137,8 @@ def decoder_states(
     >>> torch.allclose(decoder_states(model, source, target, target != 0), states[target != 0], atol=1e-5)
     True
 
-    Where every module is known and attention has a kernel for it, padding is not computed with. What the real tokens of
+    `places` (R), where the real tokens are among all of them, saves a wait on a GPU if it is given. Where every module
+    is known and attention has a kernel for it, padding is not computed with. What the real tokens of
     source and target cost beyond the loss (adaptive computation time) is appended to `costs`. A decoder alone has no
     source: it is given one of width 0.
     """
@@ -144,7 +151,8 @@ def decoder_states(
         raise InputError(f"a decoder alone reads no source; it was given one of shape {tuple(source.shape)}")
     longest = max(source.size(-1), target.size(-1))
     if not (longest <= MAX_LENGTH and can_use_varlen(model) and real.any()):
-        return _padded_states(model, source, target, costs, real).index_select(0, real.flatten().nonzero()[:, 0])
+        places = real.flatten().nonzero()[:, 0] if places is None else places
+        return _padded_states(model, source, target, costs, real).index_select(0, places)
     decoder = model.decoder
     assert decoder is not None
     assert model.target_embedding is not None

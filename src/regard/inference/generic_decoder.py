@@ -11,6 +11,7 @@ from torch import Tensor
 from regard.acceleration.backend import Backend
 from regard.data import padded
 from regard.decoding.shortlist import Shortlist, Words
+from regard.devices import to_device
 from regard.layers import DecoderCache
 from regard.model import Transformer
 
@@ -143,4 +144,4 @@ class GenericDecoder:
         self._cache.keep((first_B1 + np.arange(self._beams)).ravel())
 
     def _on_device(self, tokens: Tensor) -> Tensor:
-        return tokens.to(self._backend.device, non_blocking=True)
+        return to_device(tokens, self._backend.device)

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.devices import to_device
 from regard.errors import InputError
 from regard.layers.kinds.kind import AttentionKind, key_mask
 from regard.layers.kv_cache import AppendCache, KeyValue, KeyValueCache, PastCache, SourceCache
@@ -225,7 +226,7 @@ class MultiHeadAttention(nn.Module):
         key_BGSK = _split_heads(self.key(key_BSD), self.num_kv_heads)
         value_BGSV = _split_heads(self.value(value_BSD), self.num_kv_heads)
         if self.key_norm is not None:
-            key_BGSK = self.key_norm(key_BGSK)
+            key_BGSK = self.key_norm(key_BGSK).to(key_BGSK.dtype)  # autocast may have norms in float32
         if self.positions is not None and positions is not None:
             key_BGSK = self.positions.rotate(key_BGSK, positions)
         return KeyValue(key_BGSK, value_BGSV)
@@ -235,7 +236,7 @@ class MultiHeadAttention(nn.Module):
         self._check_width("query", query_BTD)
         query_BHTK = _split_heads(self.query(query_BTD), self.num_heads)
         if self.query_norm is not None:
-            query_BHTK = self.query_norm(query_BHTK)
+            query_BHTK = self.query_norm(query_BHTK).to(query_BHTK.dtype)
         if self.positions is not None and positions is not None:
             query_BHTK = self.positions.rotate(query_BHTK, positions)
         return query_BHTK
@@ -341,9 +342,8 @@ class MultiHeadAttention(nn.Module):
         if self.pattern is not None:
             self.pattern.check_length(S)
         query_index, key_index = torch.arange(T, device=device), torch.arange(S, device=device)
-        if positions is None:
-            return Placement(query_index, key_index, query_index, key_index, states)
-        return Placement(query_index, key_index, positions, positions, states)
+        stand_at = (query_index, key_index) if positions is None else (positions, positions)
+        return Placement(query_index, key_index, *stand_at, states)
 
     def _check_width(self, name: str, x: Tensor) -> None:
         if x.dim() != 3 or x.size(-1) != self.d_model:
@@ -391,7 +391,7 @@ def index_from(offset: int | NDArray[np.int64], T: int, device: torch.device) ->
     """Return where the next T positions stand: (T), or (B, T) where rows are at offsets of their own."""
     if isinstance(offset, int):
         return torch.arange(offset, offset + T, device=device)
-    return torch.from_numpy(offset[:, None] + np.arange(T)).to(device, non_blocking=True)
+    return to_device(torch.from_numpy(offset[:, None] + np.arange(T)), device)
 
 
 def _with_causal(mask: Mask | Tensor | None, causal: bool) -> Mask | Tensor | None:

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.devices import to_device
 from regard.errors import InputError
 from regard.layers.dropout import Dropout
 from regard.layers.positions import AbsolutePositions, TokenPositions
@@ -24,16 +25,19 @@ class TokenEmbedding(nn.Module):
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         """Look tokens up."""
-        check_tokens(tokens_BT)
-        try:
-            embedded_BTD = F.embedding(tokens_BT.long(), self.weight)
-        except IndexError:
-            raise InputError(self._out_of_range(tokens_BT)) from None
-        return embedded_BTD if self.scale == 1.0 else embedded_BTD * self.scale
+        return self._rows_of(self.matrix(), tokens_BT)
 
     def matrix(self) -> Tensor:
         """Return the embedding matrix (W, D)."""
         return self.weight
+
+    def _rows_of(self, matrix_WD: Tensor, tokens_BT: Tensor) -> Tensor:
+        check_tokens(tokens_BT)
+        try:
+            embedded_BTD = F.embedding(tokens_BT.long(), matrix_WD)
+        except IndexError:
+            raise InputError(self._out_of_range(tokens_BT)) from None
+        return embedded_BTD if self.scale == 1.0 else embedded_BTD * self.scale
 
     def _out_of_range(self, tokens_BT: Tensor) -> str:
         W = self.weight.size(0)
@@ -63,7 +67,7 @@ class FactorizedTokenEmbedding(TokenEmbedding):
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         """Look tokens up."""
-        return F.linear(super().forward(tokens_BT), self.projection)
+        return F.linear(self._rows_of(self.weight, tokens_BT), self.projection)
 
     def matrix(self) -> Tensor:
         """Return the embedding matrix (W, D)."""
@@ -133,7 +137,7 @@ def _positions(
         return TokenPositions(torch.arange(offset, offset + T, device=device), offset + T)
     end = int(np.max(offset + (T if lengths is None else lengths)))
     positions_BT = np.minimum(np.reshape(offset, (-1, 1)) + np.arange(T), max(end - 1, 0))
-    return TokenPositions(torch.from_numpy(positions_BT).to(device, non_blocking=True), end)
+    return TokenPositions(to_device(torch.from_numpy(positions_BT), device), end)
 
 
 class OutputProjection(nn.Module):
@@ -146,7 +150,7 @@ class OutputProjection(nn.Module):
 
     def forward(self, states_BTD: Tensor) -> Tensor:
         """Return the logits BTW."""
-        return F.linear(states_BTD, self.weight, self.bias)
+        return F.linear(states_BTD, self.matrix(), self.bias)
 
     def matrix(self) -> Tensor:
         """Return the matrix (W, D) that states are multiplied with."""
@@ -180,7 +184,7 @@ class FactorizedOutputProjection(OutputProjection):
 
     def forward(self, states_BTD: Tensor) -> Tensor:
         """Return the logits BTW."""
-        return super().forward(states_BTD @ self.projection)
+        return F.linear(states_BTD @ self.projection, self.weight, self.bias)
 
     def matrix(self) -> Tensor:
         """Return the matrix (W, D) that states are multiplied with."""

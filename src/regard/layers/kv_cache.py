@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.devices import to_device
 from regard.errors import InputError
 from regard.ops import Causal, Mask
 from regard.ops.masks import broadcast_to_scores
@@ -154,7 +155,7 @@ class KeyValueCache(AppendCache):
                 place[:, :, S - T : S] = x_BGTK.detach()
             mask = Causal()
         else:
-            start_B = torch.from_numpy(before).to(new.key_BGSK.device, non_blocking=True)
+            start_B = to_device(torch.from_numpy(before), new.key_BGSK.device)
             row_B1 = torch.arange(B, device=start_B.device)[:, None]
             at_BT = start_B[:, None] + torch.arange(T, device=start_B.device)
             for place, x_BGTK in zip(kept, new, strict=True):
@@ -337,7 +338,7 @@ def on_host(rows: Rows) -> NDArray[np.int64]:
 
 
 def _index(rows: NDArray[np.int64], device: torch.device) -> Tensor:
-    return torch.from_numpy(rows).to(device, non_blocking=True)
+    return to_device(torch.from_numpy(rows), device)
 
 
 def _selected(x_BGCK: Tensor, index: Tensor, S: int) -> Tensor:

@@ -10,7 +10,14 @@ from regard.layers import head_width
 from regard.layers.residual import NormPlacement
 from regard.model.head_config import HeadConfig
 from regard.model.sharing import Sharing, SharingConfig
-from regard.model.variations import AttentionConfig, PositionsConfig, position_kind
+from regard.model.variations import (
+    AttentionConfig,
+    BlocksConfig,
+    LinformerConfig,
+    PositionsConfig,
+    RoleConfig,
+    position_kind,
+)
 from regard.ops.feed_forward import Activation
 from regard.ops.positions import SinusoidLayout
 
@@ -136,8 +143,22 @@ class TransformerConfig(Config):
 
     @property
     def longest(self) -> int | None:
-        """How many tokens a sequence may have: a learned table has an end, other positions have none."""
-        return self.max_positions if self.positions == "learned" else None
+        """How many tokens a sequence may have; None where it may have any number."""
+        return min(self.limits().values(), default=None)
+
+    def limits(self) -> dict[str, int]:
+        """Return how many tokens a sequence may have by the settings that limit it, such as a learned table's end."""
+        found = {"model.max_positions": self.max_positions} if self.positions == "learned" else {}
+        attention = self.attention
+        for stack, layers in (("encoder", self.encoder_layers), ("decoder", self.decoder_layers)):
+            own: RoleConfig = getattr(attention, stack)
+            for name in ("pattern", "kind"):
+                given = getattr(own, name)
+                chosen, key = (getattr(attention, name), name) if given is None else (given, f"{stack}.{name}")
+                end = chosen.longest if isinstance(chosen, BlocksConfig | LinformerConfig) and layers else None
+                if end is not None:
+                    found[f"model.attention.{key}"] = end
+        return found
 
     def check(self) -> None:
         """Raise an `InputError` where fields do not fit together."""

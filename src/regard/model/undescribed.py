@@ -5,13 +5,17 @@ from collections.abc import Collection
 from torch import nn
 
 from regard.errors import shown
-from regard.layers import MultiHeadAttention
+from regard.layers import MultiHeadAttention, SinusoidalPositions
+from regard.layers.kinds import PerformerAttention
+from regard.layers.patterns import BlockSparse
+from regard.layers.positions.absolute import is_close
 
 REPLACES = "_regard_replaces"
 """The attribute by which a replacement's class names the plain class that it computes the same as."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OF_TRAINING = frozenset({"training", "rate", "dropout"})  # they change no function of a trained model
 _NOTHING = object()
+_HAVE_BUFFERS = (BlockSparse, PerformerAttention, SinusoidalPositions)
 
 
 def undescribed_modules(model: nn.Module, plain: nn.Module) -> tuple[str, ...]:
@@ -124,7 +128,17 @@ def _difference(module: nn.Module, other: nn.Module | None) -> str | None:
             return f"has {'a' if has else 'no'} {name}"
         if not is_plain_parameter(parameter):
             return f"its {name} is a {type(parameter).__name__}"
-    return _changed_setting(module, other)
+    return _changed_buffer(module) or _changed_setting(module, other)
+
+
+def _changed_buffer(module: nn.Module) -> str | None:
+    """Return the first buffer of a layer that does not hold what the layer computes for it."""
+    expected = module.expected_buffers() if isinstance(module, _HAVE_BUFFERS) else {}
+    for name, values in expected.items():
+        found = module.get_buffer(name)
+        if not found.is_meta and not is_close(found, values):
+            return f"its {name} was changed"
+    return None
 
 
 def _changed_setting(module: nn.Module, other: nn.Module) -> str | None:

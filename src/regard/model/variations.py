@@ -196,6 +196,11 @@ class BlocksConfig(Config):
     block: Size = 64
     """How many positions a block has."""
 
+    @property
+    def longest(self) -> int:
+        """How many positions the matrix is for."""
+        return len(self.rows) * self.block
+
     def check(self) -> None:
         """Raise an `InputError` unless the matrix is square."""
         check_matrix(self.rows)
@@ -240,6 +245,11 @@ class LinformerConfig(Config):
     """How many mixtures there are."""
     max_length: Size = 1024
     """The longest sequence."""
+
+    @property
+    def longest(self) -> int:
+        """How many positions are mixed."""
+        return self.max_length
 
 
 class NystromConfig(Config):

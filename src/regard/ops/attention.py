@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.devices import in_full_precision
 from regard.errors import InputError
 from regard.ops.dropout import checked_rate
 from regard.ops.dropout import dropout as apply_dropout
@@ -30,7 +31,8 @@ def attention_scores(query_BHTK: Tensor, key_BGSK: Tensor, scale: float | Tensor
     """Compare every query with every key: QKᵀ · scale, of shape BHTS, in float32 at least: half would overflow."""
     key_BHSK = repeat_heads(key_BGSK, query_BHTK.size(1))
     precision = torch.promote_types(query_BHTK.dtype, torch.float32)
-    return (query_BHTK.to(precision) * scale) @ key_BHSK.to(precision).mT
+    with in_full_precision(query_BHTK.device):
+        return (query_BHTK.to(precision) * scale) @ key_BHSK.to(precision).mT
 
 
 def masked_softmax(scores_BHTS: Tensor, M: Mask | Tensor | None = None) -> Tensor:
@@ -196,8 +198,7 @@ def attention(
         allowed = None if M is None else M.dense(*BHTS[2:], device)
         M = centered_bias(bias, allowed, torch.promote_types(query.dtype, torch.float32))
 
-    # The fused CPU kernel has no dropout; torch would fall back to its slower unfused path.
-    # And the fused kernels have no rules for what `torch.func` and forward-mode AD do.
+    # The fused kernels have no dropout on the CPU, and no rules for `torch.func` and forward-mode AD.
     transformed = torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
     if return_weights or (dropout > 0.0 and device.type == "cpu") or transformed:
         output_BHTV, weights_BHTS = reference_attention(query_BHTK, key_BGSK, value_BGSV, M, scale, dropout)

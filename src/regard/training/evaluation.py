@@ -9,7 +9,7 @@ from regard.data.tokenizer import TOKENIZER
 from regard.devices import resolve_device
 from regard.errors import ConfigError, ModelError
 from regard.files import read_json
-from regard.model import Transformer
+from regard.model import Transformer, TransformerConfig
 from regard.tasks import Score
 from regard.training.preparation import encoded_examples, longest_readable, tokenizers, with_known_tasks
 from regard.training.recipe import Run, Validation
@@ -47,8 +47,8 @@ def evaluate_run(
 ) -> ValidationResult:
     """Validate a model directory on the run's validation data, on a device."""
     changes = {key: value for key, value in (("metric", metric), ("beam", beam)) if value is not None}
-    place, validator = resolve_device(device), _validator(run_directory, None, changes)
-    return validator.validate(Transformer.load(model).to(place))
+    place, weights = resolve_device(device), Transformer.load(model)
+    return _validator(run_directory, weights.config, None, changes).validate(weights.to(place))
 
 
 def evaluate_run_by_task(
@@ -56,8 +56,9 @@ def evaluate_run_by_task(
 ) -> Evaluation:
     """Validate a model directory on the run's validation data, by all metrics of each task, on a device."""
     changes: dict[str, Any] = {"metric": "loss", **({} if beam is None else {"beam": beam})}
-    place, validator = resolve_device(device), _validator(run_directory, None, changes)
-    weights = Transformer.load(model).to(place)
+    place, weights = resolve_device(device), Transformer.load(model)
+    validator = _validator(run_directory, weights.config, None, changes)
+    weights.to(place)
     return Evaluation(validator.validate(weights), validator.scores_by_task(weights, bootstrap))
 
 
@@ -70,11 +71,14 @@ def score_run(
     corpora: tuple[Corpus, ...] | None = None,
 ) -> dict[str, Score]:
     """Score what a model writes by several metrics, on the run's validation data or on other corpora."""
-    validator = _validator(run_directory, corpora, {"metric": metrics[0], "beam": beam})
-    return validator.scores(Transformer.load(model), metrics)
+    weights = Transformer.load(model)
+    validator = _validator(run_directory, weights.config, corpora, {"metric": metrics[0], "beam": beam})
+    return validator.scores(weights, metrics)
 
 
-def _validator(run_directory: Path, corpora: tuple[Corpus, ...] | None, changes: dict[str, Any]) -> Validator:
+def _validator(
+    run_directory: Path, config: TransformerConfig, corpora: tuple[Corpus, ...] | None, changes: dict[str, Any]
+) -> Validator:
     run = with_known_tasks(read_run(run_directory), run_directory)
     if not (run_directory / TOKENIZER).exists():
         raise ModelError(f"{run_directory / TOKENIZER} is missing; a run writes it when it starts")
@@ -87,6 +91,5 @@ def _validator(run_directory: Path, corpora: tuple[Corpus, ...] | None, changes:
     run = run.model_copy(update={"validation": Validation(**{**run.validation.model_dump(), **changes})})
     run.check()
     sides = tokenizers(run, run_directory, lambda _: None)
-    limit = longest_readable(run.model_config_for(sides.source.vocab_size, sides.target.vocab_size))
-    examples, _ = encoded_examples(run, corpora, *sides, limit)
+    examples, _ = encoded_examples(run, corpora, *sides, longest_readable(config))
     return Validator(run, corpora, examples, sides)

@@ -3,8 +3,9 @@
 import math
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from regard.acceleration.subword_dropout import subword_cut
 from regard.data import EncodedCorpus, SubwordDropout, draw_examples, padded, plan_batches
 from regard.data.batching import Indices
 from regard.data.tokenizer import END, PAD, START, Tokenizer
+from regard.devices import to_device
 from regard.errors import DataError
 from regard.tasks.task import Shape
 from regard.training.curriculum import competence
@@ -35,22 +37,29 @@ class Batch:
     """The number of each example in the training data."""
     tokens: int
     """How many labels are real: what the loss is divided by."""
+    real_places_R: Tensor | None = None
+    """The places of the real labels among all of them, in a batch on a device that would have to be waited for."""
+
+    @property
+    def real_R(self) -> Tensor:
+        """The places of the real labels among all of them, row by row."""
+        return self.labels_BT.flatten().nonzero()[:, 0] if self.real_places_R is None else self.real_places_R
 
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on a device; from pinned memory the copy does not wait."""
         if device.type == "cpu":
             return self
-        return self._mapped(lambda tensor: tensor.to(device, non_blocking=True))
+        return replace(self, real_places_R=self.real_R)._mapped(lambda tensor: to_device(tensor, device))
 
     def pin_memory(self) -> "Batch":
         """Return the batch in memory that a GPU copies from without waiting; the data loader calls this."""
         return self._mapped(lambda tensor: tensor.pin_memory())
 
     def _mapped(self, function: Callable[[Tensor], Tensor]) -> "Batch":
-        source_BS, target_BT, labels_BT, examples_B = map(
-            function, (self.source_BS, self.target_BT, self.labels_BT, self.examples_B)
-        )
-        return Batch(source_BS, target_BT, labels_BT, examples_B, self.tokens)
+        found: dict[str, Any] = {
+            name: function(value) for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
+        return replace(self, **found)
 
     def share(self, rank: int, processes: int) -> "Batch":
         """Return the rows of one of several processes, padded as all of them are."""
@@ -159,8 +168,10 @@ class Examples:
         for example in examples.tolist():
             source, target = self.pair(example)
             if cuts is not None:
-                source = cuts.source.cut(source, epoch=epoch, example=example)
-                target = cuts.target.cut(target, epoch=epoch, example=example)
+                cut_anew = cuts.source.cut(source, epoch=epoch, example=example)
+                source = cut_anew if self._fits(len(cut_anew)) else source
+                cut_anew = cuts.target.cut(target, epoch=epoch, example=example)
+                target = cut_anew if self._fits(len(self._framed(cut_anew)) - 1) else target
             sources.append(source)
             targets.append(self._framed(target))
         lines_BT, numbers_B = padded(targets, self._pad), torch.from_numpy(np.ascontiguousarray(examples))
@@ -174,6 +185,10 @@ class Examples:
             numbers_B,
             sum(len(line) - 1 for line in targets),
         )
+
+    def _fits(self, tokens: int) -> bool:
+        """Whether a side of a pair may have so many tokens: cut anew it has more."""
+        return self.limit is None or tokens <= self.limit.tokens
 
     def _framed(self, target: list[int]) -> list[int]:
         """Return a target between start and end; blocks of a text have their own end, and labels have neither."""

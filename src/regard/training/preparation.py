@@ -47,9 +47,12 @@ def prepare(run: Run, out: Path, tell: Tell) -> Prepared:
     model = run.model_config_for(source.vocab_size, target.vocab_size)
     readable = longest_readable(model)
     # What a task has cut into parts is as long as it should be.
-    limit = Limit("data.max_length", max(run.data.max_length, *(task.longest_part for task in run.task)))
-    if readable is not None and readable.tokens < limit.tokens:
-        limit = readable
+    limits = [Limit("data.max_length", max(run.data.max_length, *(task.longest_part for task in run.task)))]
+    if readable is not None:
+        limits.append(readable)
+    if model.random_positions is not None:
+        limits.append(Limit("model.random_positions", model.random_positions))
+    limit = min(limits, key=lambda limit: limit.tokens)
     train, fingerprints = encoded_examples(run, run.data.train, source, target, limit)
     _report("training", train, tell)
     valid = None
@@ -76,7 +79,8 @@ def with_known_tasks(run: Run, out: Path) -> Run:
 
 def longest_readable(model: TransformerConfig) -> Limit | None:
     """Return how long a sequence a model can read, where there is an end to it."""
-    return Limit("model.max_positions", model.max_positions) if model.positions == "learned" else None
+    limits = model.limits()
+    return min((Limit(key, tokens) for key, tokens in limits.items()), key=lambda limit: limit.tokens, default=None)
 
 
 def tokenizers(run: Run, out: Path, tell: Tell) -> Sides:

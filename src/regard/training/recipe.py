@@ -349,7 +349,7 @@ class Run(Config):
             if config.longest is not None and task.longest_part > config.longest:
                 raise InputError(
                     f"{task.kind} reads up to {task.longest_part} tokens at once; "
-                    f"model.max_positions is {config.longest}"
+                    + " and ".join(f"{key} ends at {tokens}" for key, tokens in config.limits().items())
                 )
         return config
 

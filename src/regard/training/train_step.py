@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from regard.acceleration.accelerate import accelerate
+from regard.devices import widest_float
 from regard.errors import ConfigError, ModelError
 from regard.layers import Dropout, MultiHeadAttention
 from regard.model import Transformer, TransformerConfig
@@ -77,7 +78,7 @@ class TrainStep:
             accelerate(self.model, precision=run.training.precision, softmax_gradient=run.training.softmax_gradient)
         elif run.training.precision == "int8":
             raise ConfigError("training.precision is int8, which is for CPUs without compile; bfloat16 is for GPUs")
-        self._sum_dtype = _widest_float(self.device)
+        self._sum_dtype = widest_float(self.device)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=run.training.precision == "float16")
         self._rates = _dropout_rates(self.model)
         self._sharded = run.training.sharded and processes.count > 1
@@ -240,14 +241,6 @@ class TrainStep:
         if longest is not None and not (whole.is_cpu and not whole > longest):
             nn.utils.clip_grads_with_norm_(self.model.parameters(), longest, norm)
         return whole
-
-
-def _widest_float(device: torch.device) -> torch.dtype:
-    """Return float64, or float32 on a device that does not have it."""
-    try:
-        return torch.zeros((), dtype=torch.float64, device=device).dtype
-    except TypeError:
-        return torch.float32
 
 
 def _dropout_rates(model: Transformer) -> list[tuple[nn.Module, str, float]]:

@@ -1,5 +1,6 @@
 """The training loop: step, validate, save and resume."""
 
+import math
 import shutil
 import time
 from pathlib import Path
@@ -204,6 +205,8 @@ class Trainer:
         running = self._train_step.whole_weights(running=True) if self._run.averaging.kind == "running" else None
         if not self._processes.is_main:
             return None
+        if self._progress.bad_steps >= self.step > 0:
+            raise DivergedError(f"none of {self.step} steps had a finite loss and gradient; no model comes of this run")
         model, comparison = self._average(running) or last, ""
         if self._validator is not None:
             # The one that was validated last comes first.
@@ -224,12 +227,15 @@ class Trainer:
         count = min(averaging.count, len(step_directories(self._out / SNAPSHOTS)))
         snapshots = chosen_snapshots(self._out, count, self._progress.scores if averaging.kind == "best" else None)
         steps = ", ".join(f"{step_of(path):,}" for path in snapshots)
-        return FinalModel(f"the mean of {len(snapshots)} snapshots, of steps {steps}", average(snapshots).tensors)
+        weights = {name: tensor.to(self._processes.device) for name, tensor in average(snapshots).tensors.items()}
+        return FinalModel(f"the mean of {len(snapshots)} snapshots, of steps {steps}", weights)
 
     def _write(self, model: FinalModel) -> None:
         for name, tensor in model.weights.items():
             if not tensor.isfinite().all():
                 raise DivergedError(f"after step {self.step:,} {name} is not finite; no model comes of this run")
+        if model.result is not None and not math.isfinite(loss := model.result.loss):
+            raise DivergedError(f"after step {self.step:,} the validation loss is {loss}; no model comes of this run")
         write_model_directory(self._out, SavedModel(self._prepared.model, model.weights, self._modules))
 
     def _finished(self) -> bool:

@@ -343,3 +343,33 @@ def test_a_class_that_is_patched_after_acceleration_changes_training(
     found = model(source, target)
     unaccelerate(model)
     torch.testing.assert_close(found, model(source, target), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("softmax_gradient", ["exact", "sampled"])
+@pytest.mark.parametrize("fields", [{}, {"sharing": {"embedding_width": 8}}])
+def test_labels_that_do_not_fit_are_refused_as_by_the_plain_loss(softmax_gradient: Any, fields: Any) -> None:
+    model = Transformer(TransformerConfig.preset("tiny", vocab_size=30, d_model=16, d_ff=16, **fields))
+    states, labels = torch.randn(2, 3, 16), torch.randint(30, (2, 3))
+    for accelerated in (False, True):
+        if accelerated:
+            accelerate(model, softmax_gradient=softmax_gradient)
+        for wrong in (labels.T, labels.float(), labels > 3, labels[:, :2]):
+            with pytest.raises(InputError):
+                model.output.loss(states, wrong)
+        with pytest.raises(InputError):
+            model.output.r_drop_loss(states, states.transpose(0, 1), labels)
+        assert model.output.loss(states[0, 0], labels[0, 0]).shape == ()
+
+
+def test_a_sampled_loss_is_the_plain_one_where_no_gradient_is_wanted() -> None:
+    """Exactly, in int8 too, and without taking random numbers from what comes after it."""
+    torch.manual_seed(0)
+    model = Transformer(TransformerConfig.preset("tiny", vocab_size=30, d_model=16, d_ff=16)).eval()
+    states, labels = torch.randn(40, 16), torch.randint(30, (40,))
+    with torch.no_grad():
+        expected = model.output.loss(states, labels)
+        accelerate(model, precision="int8", softmax_gradient="sampled")
+        before = torch.get_rng_state()
+        assert model.output.loss(states, labels).equal(expected)
+        assert torch.get_rng_state().equal(before)
+    torch.testing.assert_close(model.output.loss(states, labels), expected, rtol=1e-5, atol=1e-4)

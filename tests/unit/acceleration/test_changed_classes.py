@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard import Transformer, TransformerConfig, accelerate
+from regard import Transformer, TransformerConfig, accelerate, unaccelerate
 from regard.acceleration.changed_classes import changed_classes
 from regard.acceleration.known import reference_type, unknown_module
 from regard.acceleration.known_classes import KERNEL_PARTS
@@ -153,3 +153,21 @@ def test_a_snapshot_sees_another_shared_layer() -> None:
 def test_looking_for_changes_costs_little() -> None:
     changed_classes()
     assert min(repeat(changed_classes, number=100, repeat=20)) / 100 < 200e-6  # 20 µs where nothing else runs
+
+
+@needs_kernels
+@pytest.mark.parametrize(("module", "name"), PATCHED_FUNCTIONS[:2])
+def test_a_function_that_is_replaced_after_accelerate_is_called(
+    module: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model, tokens = small_model().train(), torch.randint(1, 20, (2, 3))
+    accelerate(model)
+    namespace = importlib.import_module(module)
+    plain: Callable[..., Tensor] = getattr(namespace, name)
+    monkeypatch.setattr(namespace, name, lambda *args, **options: 0.5 * plain(*args, **options))
+    found = model(tokens, tokens)
+    unaccelerate(model)
+    torch.testing.assert_close(found, model(tokens, tokens), rtol=1e-4, atol=1e-5)
+    monkeypatch.undo()
+    assert (found - model(tokens, tokens)).abs().max() > 1e-2

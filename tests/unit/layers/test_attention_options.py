@@ -167,3 +167,16 @@ def test_heads_need_no_parts_that_the_projections_apply(parts: AttentionParts | 
     plain.load_state_dict(layer.state_dict())
     x = torch.randn(1, 4, 8)
     torch.testing.assert_close(layer(x), plain(x))
+
+
+def test_qk_norms_that_autocast_has_in_float32_go_with_values_in_half_precision() -> None:
+    layer = MultiHeadAttention(16, 2, parts=AttentionParts(query_norm=_Wide(), key_norm=_Wide()))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(torch.randn(1, 3, 16), causal=True).dtype == torch.bfloat16
+
+
+class _Wide(nn.Module):
+    """Stands for the norms that autocast computes in float32 on a GPU."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.float()

@@ -1,8 +1,11 @@
 """The smaller layers: dropout where the paper has it, norms, embeddings, positions."""
 
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard import InputError, Transformer, TransformerConfig
 from regard.layers import (
@@ -10,6 +13,7 @@ from regard.layers import (
     FeedForward,
     LayerNorm,
     MultiHeadAttention,
+    OutputProjection,
     RMSNorm,
     SinusoidalPositions,
     TokenEmbedding,
@@ -141,3 +145,46 @@ def test_the_linear_layers_are_called_as_modules() -> None:
     x = torch.tensor([[1, 2, 3]])
     model(x, x)
     assert called == {name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
+
+
+def test_an_overridden_matrix_is_the_one_that_is_multiplied_with() -> None:
+    class Doubled(OutputProjection):
+        def matrix(self) -> Tensor:
+            return 2 * super().matrix()
+
+    class DoubledRows(TokenEmbedding):
+        def matrix(self) -> Tensor:
+            return 2 * super().matrix()
+
+    output, tokens = OutputProjection(7, 4), TokenEmbedding(7, 4)
+    states, numbers = torch.randn(2, 3, 4), torch.randint(7, (2, 3))
+    logits, rows = output(states), tokens(numbers)
+    output.__class__, tokens.__class__ = Doubled, DoubledRows
+    torch.testing.assert_close(output(states), 2 * logits)
+    torch.testing.assert_close(tokens(numbers), 2 * rows)
+
+
+def test_a_table_that_was_changed_does_not_grow() -> None:
+    positions = SinusoidalPositions(6, length=4)
+    assert positions.rows(5).size(0) >= 5
+    positions.table.mul_(0.5)
+    positions.rows(positions.table.size(0))
+    with pytest.raises(InputError, match="a table of sinusoids that was changed ends at 8 positions"):
+        positions.rows(9)
+
+
+class _NoFloat64(TorchDispatchMode):
+    """Stands for a device without float64: nothing of that type is on it."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for x in found if isinstance(found, tuple) else [found]:
+            assert not isinstance(x, Tensor) or not x.is_meta or x.dtype != torch.float64, func
+        return found
+
+
+def test_sinusoids_grow_on_a_device_without_float64() -> None:
+    positions = SinusoidalPositions(6, length=4).to("meta")
+    with _NoFloat64():
+        assert positions.rows(9).is_meta
+        assert positions.half().table.dtype == torch.float16

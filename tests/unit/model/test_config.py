@@ -47,3 +47,21 @@ def test_configs_are_frozen_and_presets_take_changes() -> None:
         TransformerConfig.preset("huge", vocab_size=10)
     with pytest.raises(ConfigError, match="vocab_size is missing"):
         TransformerConfig.preset("base")
+
+
+def test_a_sequence_ends_where_the_first_of_its_limits_is() -> None:
+    blocks = {"kind": "blocks", "rows": ["10", "11"], "block": 8}
+    linformer = {"kind": "linformer", "max_length": 30}
+    config = TransformerConfig(
+        vocab_size=9,
+        positions="learned",
+        max_positions=20,
+        attention={"encoder": {"kind": linformer}, "decoder": {"pattern": blocks}},
+    )
+    assert config.limits() == {
+        "model.max_positions": 20,
+        "model.attention.encoder.kind": 30,
+        "model.attention.decoder.pattern": 16,
+    }
+    assert config.longest == 16
+    assert TransformerConfig(vocab_size=9).longest is None

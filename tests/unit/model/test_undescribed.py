@@ -202,3 +202,34 @@ def test_a_norm_without_a_bias_is_trained_by_kernels_and_translates() -> None:
 )
 def test_a_script_may_be_imported_under_its_own_name(one: Any, other: Any, same: bool) -> None:
     assert same_names(one, other) is same
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "name"),
+    [
+        ({}, "source_embedding.positions", "table"),
+        ({"attention": {"kind": "performer"}}, "encoder.layers.0.self_attention.kind", "projection_EK"),
+        (
+            {"attention": {"pattern": {"kind": "blocks", "rows": ["10", "11"]}}},
+            "decoder.layers.1.self_attention.pattern",
+            "matrix",
+        ),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_a_changed_buffer_is_reported(fields: dict[str, Any], path: str, name: str, dtype: torch.dtype) -> None:
+    """It is not saved, and would be computed anew."""
+    model = model_of(**fields).to(dtype)
+    assert undescribed(model) == ()
+    buffer = model.get_submodule(path).get_buffer(name)
+    buffer.copy_(~buffer if buffer.dtype == torch.bool else buffer * 0.9)
+    (reported,) = undescribed(model)
+    assert reported.endswith(f"(its {name} was changed)")
+
+
+def test_a_table_that_is_changed_after_loading_is_decoded_with() -> None:
+    pipeline = small_pipeline()
+    pipeline.translate(SENTENCES[0], to="de")
+    model: Any = pipeline.model
+    model.source_embedding.positions.table.mul_(0.1)
+    assert "its table was changed" in pipeline.backend

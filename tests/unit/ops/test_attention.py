@@ -13,7 +13,7 @@ from torch import Tensor
 import regard
 from regard.errors import InputError
 from regard.ops import Causal, KeyLengths, Mask, fused_attention, reference_attention
-from regard.ops.attention import centered_bias, open_empty_rows
+from regard.ops.attention import attention_scores, centered_bias, open_empty_rows
 from regard.ops.masks import as_mask, fitted_mask
 from tests.reference import looped_attention
 
@@ -387,3 +387,10 @@ def test_a_bias_beyond_a_narrow_type_hides_nothing(length: int, dtype: torch.dty
     assert fused.isfinite().all()
     torch.testing.assert_close(fused, reference, atol=0.02, rtol=0.02)
     assert fused[..., 0, :].ne(0.0).any()
+
+
+def test_scores_are_in_full_precision_under_autocast() -> None:
+    query, key = torch.randn(1, 2, 5, 16), torch.randn(1, 2, 7, 16)
+    expected = attention_scores(query, key, 0.25)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert attention_scores(query, key, 0.25).equal(expected)

@@ -1,5 +1,7 @@
 """Tasks: examples to texts and tokens, and how several go together."""
 
+import importlib.util
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -166,7 +168,7 @@ def test_windows_and_blocks_fit_into_the_positions_of_a_model(task: str) -> None
     file = (
         f'task = {task}\ndata.train = [{{ kind = "text", path = "x" }}]\ntraining.steps = 1\n[model]\npreset = "tiny"\n'
     )
-    with pytest.raises(ConfigError, match=r"reads up to 100 tokens at once; model\.max_positions is 64"):
+    with pytest.raises(ConfigError, match=r"reads up to 100 tokens at once; model\.max_positions ends at 64"):
         Run.from_toml(f'{file}positions = "learned"\nmax_positions = 64')
     Run.from_toml(f'{file}positions = "learned"\nmax_positions = 100')
     Run.from_toml(f'{file}positions = "rope"')
@@ -226,3 +228,34 @@ def test_a_label_that_the_task_does_not_have_is_no_wrong_answer() -> None:
 
     with pytest.raises(DataError, match="example 2: label 'label' is not one of the task's: bad, good"):
         evaluate_examples(Always(), [{"text": "a", "label": "good"}, {"text": "b", "label": "label"}])
+
+
+_REVERSAL = """
+from regard.tasks.task import Task
+
+class Reversal(Task):
+    kind: str = "reversal"
+    times: int = 1
+
+    def target(self, example):
+        return example["source"][::-1]
+"""
+
+
+def test_the_code_of_a_task_of_ones_own_is_a_part_of_its_identity(tmp_path: Path) -> None:
+    """What was encoded before its code was edited, or for another task, is not found in the cache."""
+
+    def loaded(code: str) -> Any:
+        (tmp_path / "own.py").write_text(code)
+        spec = importlib.util.spec_from_file_location("own", tmp_path / "own.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(sys.modules, "own", module)
+            spec.loader.exec_module(module)
+            return [module.Reversal().identity, module.Reversal(times=2).identity]
+
+    first, again, edited = loaded(_REVERSAL), loaded(_REVERSAL), loaded(_REVERSAL.replace("[::-1]", ".upper()"))
+    assert first == again
+    assert len({*first, *edited, ""}) == 5

@@ -125,3 +125,15 @@ def test_a_curriculum_takes_a_batch_where_all_are_too_long(tokenizer: Tokenizer,
     ((after, (batch,)),) = loader.steps_from(Position())
     assert after == Position(1, 0)
     assert len(batch.examples_B) == 100
+
+
+def test_words_that_are_cut_anew_stay_within_the_limit(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    encoded = encode_corpus(Dates(count=50), TextToTextTask(), tokenizer, tokenizer, tmp_path)
+
+    def longest(limit: Limit | None) -> int:
+        """Return the length of the longest side where nearly all words are cut into characters."""
+        examples = Examples([encoded], tokenizer, tokenizer, tags=[None], weights=[1.0], limit=limit)
+        batch = examples.batch(examples.numbers, cuts=Cuts.of(tokenizer, tokenizer, 0.9, seed=1))
+        return max(batch.source_BS.size(1), batch.target_BT.size(1))
+
+    assert longest(None) > 14 >= longest(Limit("model.max_positions", 14))

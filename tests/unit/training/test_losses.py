@@ -12,7 +12,7 @@ from regard.layers import OutputProjection
 from regard.model.transformer import Memory
 from regard.ops.rng import keyed_dropout
 from regard.training.examples import Batch
-from regard.training.losses import cross_entropy, losses_of, r_drop
+from regard.training.losses import Loss, cross_entropy, losses_of, plain_loss, r_drop
 from regard.training.recipe import Training
 
 
@@ -173,3 +173,60 @@ def test_the_losses_of_a_decoder_alone_are_those_of_its_logits(fast: bool) -> No
         found.backward()
         for parameter, gradient in zip(model.parameters(), gradients, strict=True):
             torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-4)
+
+
+def test_the_ponder_cost_is_a_part_of_the_loss_of_a_head() -> None:
+    def model_with(cost: float) -> Transformer:
+        torch.manual_seed(0)
+        return Transformer(
+            TransformerConfig.preset(
+                "tiny",
+                vocab_size=30,
+                d_model=16,
+                d_ff=16,
+                decoder_layers=0,
+                dropout=0.0,
+                head={"kind": "classification", "labels": 3},
+                sharing={"kind": "all", "act": {"cost": cost}},
+            )
+        )
+
+    source, labels = torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([[1], [2]])
+    batch = Batch(source, labels[:, :0], labels, torch.arange(2), 2)
+    cheap, dear = model_with(0.0), model_with(0.5)
+    costs: list[torch.Tensor] = []
+    dear.encode(source, costs=costs)
+    expected = cross_entropy(0.1)(cheap, batch) + costs[0][source != 0].sum()
+    torch.testing.assert_close(cross_entropy(0.1)(dear, batch), expected)
+    torch.testing.assert_close(plain_loss(dear, batch), plain_loss(cheap, batch))
+
+
+def test_r_drop_counts_the_ponder_cost_of_one_pass() -> None:
+    torch.manual_seed(0)
+    sharing = {"kind": "all", "act": {"cost": 0.5}}
+    model = Transformer(
+        TransformerConfig.preset("tiny", vocab_size=30, d_model=16, d_ff=16, dropout=0.0, sharing=sharing)
+    )
+    batch = batch_of(torch.randint(1, 30, (2, 4)))  # without dropout both passes agree
+    torch.testing.assert_close(r_drop(3.0, 0.1)(model, batch), cross_entropy(0.1)(model, batch))
+
+
+@pytest.mark.parametrize("loss", [cross_entropy(0.1), r_drop(1.0), plain_loss])
+def test_a_loss_of_the_outputs_own_and_logits_of_the_models_own_are_refused(loss: Loss) -> None:
+    class Focal(OutputProjection):
+        def loss(self, *args: Any, **options: Any) -> torch.Tensor:
+            return 7 * super().loss(*args, **options)
+
+    model = Transformer(TransformerConfig.preset("tiny", vocab_size=30, d_model=16, d_ff=16)).eval()
+    model.output.__class__ = Focal
+    model.register_forward_hook(lambda module, inputs, logits: None)
+    with pytest.raises(ConfigError, match="Focal has a loss of its own, .* hooks of its own"):
+        loss(model, batch_of(torch.randint(1, 30, (2, 4))))
+
+
+def test_the_places_of_real_labels_are_found_before_a_batch_moves() -> None:
+    labels = torch.tensor([[5, 6, 0], [7, 0, 0]])
+    batch = batch_of(labels)
+    moved = batch.to(torch.device("meta"))
+    assert batch.real_R.tolist() == [0, 1, 3]
+    assert (moved.real_R.device.type, tuple(moved.real_R.shape)) == ("meta", (3,))  # meta has no values to look at

@@ -1,6 +1,7 @@
 """What a run trains on: its tokenizers, and the pairs that its model can read."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -54,4 +55,26 @@ def test_lines_longer_than_learned_positions_are_left_out_and_counted(tmp_path: 
     said = [line for line in notes.sentences if "longer than model.max_positions 40 left out" in line]
     assert [line.partition(":")[0] for line in said] == ["training", "validation"]
     assert all("30 pairs; 1 longer" in line for line in said)
+    assert evaluate_run(tmp_path / "out", tmp_path / "out").loss > 0.0
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ("model.random_positions=14", "model.random_positions 14"),
+        ('model.attention.encoder.kind={kind="linformer",max_length=14}', "model.attention.encoder.kind 14"),
+        ('model.attention.pattern={kind="blocks",rows=["10","11"],block=7}', "model.attention.pattern 14"),
+    ],
+)
+def test_lines_longer_than_the_model_reads_are_left_out_of_training(tmp_path: Path, change: str, key: str) -> None:
+    notes = Notes()
+    train(small_run(tmp_path, change, "training.steps=1", "validation.metric=loss"), tmp_path / "out", callback=notes)
+    assert any(f"longer than {key} left out" in line for line in notes.sentences)
+
+
+def test_a_run_is_evaluated_without_the_model_that_it_started_from(tmp_path: Path) -> None:
+    train(small_run(tmp_path, "training.steps=1"), tmp_path / "base")
+    more = ('training.start_from="base"', "training.steps=1", "model={}")
+    train(small_run(tmp_path, *more), tmp_path / "out")
+    shutil.rmtree(tmp_path / "base")
     assert evaluate_run(tmp_path / "out", tmp_path / "out").loss > 0.0

@@ -1,5 +1,6 @@
 """How a run ends: with a model, or with a word on why there is none."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from regard.training.examples import Batch
 from regard.training.losses import cross_entropy
 from regard.training.train_step import StepResult
 from regard.training.trainer import Trainer
+from regard.training.validation import ValidationResult
 from tests.unit.training.runs import Notes, small_run
 
 _MUCH = ("schedule.peak=1e30", "schedule.warmup=0", "optimizer.clip=1e30")
@@ -33,8 +35,13 @@ def test_weights_that_are_not_finite_are_no_model(tmp_path: Path) -> None:
 
 
 def test_last_steps_that_were_left_out_are_told(tmp_path: Path) -> None:
-    notes = Notes()
-    train(small_run(tmp_path, *_MUCH, "training.steps=3"), tmp_path / "out", callback=notes)
+    notes, loss, calls = Notes(), cross_entropy(0.1), itertools.count()
+    train(
+        small_run(tmp_path, "training.steps=3"),
+        tmp_path / "out",
+        callback=notes,
+        loss=lambda model, batch: loss(model, batch) * (float("nan") if next(calls) else 1.0),
+    )
     assert any("were not finite: 2 steps" in line for line in notes.sentences)
 
 
@@ -115,3 +122,22 @@ def test_a_file_with_the_name_of_a_checkpoint_is_none(tmp_path: Path) -> None:
         (out / "checkpoints" / name).write_text("")
     train(small_run(tmp_path, "checkpoints.keep=1"), out)
     assert [path.name for path in step_directories(out / "checkpoints")] == ["step-0000014"]
+
+
+def test_a_short_run_whose_losses_were_never_finite_has_no_model(tmp_path: Path) -> None:
+    loss = cross_entropy(0.1)
+    with pytest.raises(DivergedError, match="none of 3 steps had a finite loss and gradient"):
+        train(small_run(tmp_path, "training.steps=3"), tmp_path / "out", loss=lambda m, b: loss(m, b) * float("nan"))
+    assert not (tmp_path / "out" / "model.safetensors").exists()
+
+
+def test_a_model_whose_validation_loss_is_not_finite_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "regard.training.validation.Validator.validate",
+        lambda validator, model: ValidationResult(float("nan"), None),
+    )
+    with pytest.raises(DivergedError, match="after step 3 the validation loss is nan"):
+        train(small_run(tmp_path, "training.steps=3", "validation.metric=loss"), tmp_path / "out")
+    assert not (tmp_path / "out" / "model.safetensors").exists()

@@ -1,11 +1,8 @@
 """Base class of attention kinds that replace softmax attention."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
@@ -67,13 +64,3 @@ def key_mask(mask: Mask | Tensor | None, query_BHTK: Tensor, key_value: KeyValue
             f"one of the keys, ({B}, 1, 1, {S})"
         )
     return causal, allowed.expand(B, 1, 1, S)[:, 0, 0]
-
-
-@contextmanager
-def in_full_precision(device: torch.device) -> Iterator[None]:
-    """Multiply in the precision of the tensors, whatever autocast chooses: sums over thousands of positions need it."""
-    if not torch.amp.is_autocast_available(device.type):
-        yield
-        return
-    with torch.autocast(device.type, enabled=False):
-        yield

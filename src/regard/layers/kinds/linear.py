@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.devices import to_device
 from regard.errors import InputError
 from regard.layers.kinds.recurrent import Features, RecurrentKind, State, precision_of
 from regard.layers.kv_cache import KeyValue
@@ -117,6 +118,6 @@ class LinearAttention(RecurrentKind):
             return repeat_heads(log_decay_BGTE, self.num_heads)
         if self.gating == "retention":
             per_head = [math.log1p(-(2.0 ** (-5 - head))) for head in range(self.num_heads)]
-            decay_H = torch.tensor(per_head, dtype=key_BHTE.dtype, device=key_BHTE.device)
+            decay_H = to_device(torch.tensor(per_head, dtype=key_BHTE.dtype), key_BHTE.device)
             return decay_H[:, None, None].expand(1, -1, key_BHTE.size(2), 1)
         return None

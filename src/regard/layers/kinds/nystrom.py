@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.devices import in_full_precision
 from regard.errors import InputError
-from regard.layers.kinds.kind import AttentionKind, Role, in_full_precision
+from regard.layers.kinds.kind import AttentionKind, Role
 from regard.layers.kv_cache import KeyValue, PastCache
 from regard.ops import attention
 from regard.ops.attention import attention_scores, masked_softmax, repeat_heads

@@ -35,6 +35,10 @@ class PerformerAttention(RecurrentKind):
         self._directions = orthogonal_features(features, d_k, seed)
         self.register_buffer("projection_EK", self._made(torch.get_default_dtype()), persistent=False)
 
+    def expected_buffers(self) -> dict[str, Tensor]:
+        """Return the random features as they are computed, to compare with."""
+        return {"projection_EK": self._made(self.projection_EK.dtype, self.projection_EK.device)}
+
     def _made(self, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
         return torch.tensor(self._directions, dtype=dtype, device=device)
 

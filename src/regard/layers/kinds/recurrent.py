@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.layers.kinds.kind import AttentionKind, in_full_precision
+from regard.devices import in_full_precision, to_device
+from regard.layers.kinds.kind import AttentionKind
 from regard.layers.kinds.scan import Tensors, scan
 from regard.layers.kv_cache import KeyValue, PastCache, Rows, on_host
 from regard.ops.attention import repeat_heads
@@ -211,7 +212,7 @@ class RecurrentCache(PastCache):
         _, counts = self._advance(B, T)
         if (counts == T).all():
             return None
-        counts_B1 = torch.from_numpy(counts).to(device, non_blocking=True)[:, None]
+        counts_B1 = to_device(torch.from_numpy(counts), device)[:, None]
         return (torch.arange(T, device=device) < counts_B1)[:, None, :, None]
 
     def keep(self, rows: Rows) -> None:
@@ -219,7 +220,7 @@ class RecurrentCache(PastCache):
         if self.state is None:
             return
         host = on_host(rows)
-        index = torch.from_numpy(host).to(self.state.sums_BHEV.device, non_blocking=True)
+        index = to_device(torch.from_numpy(host), self.state.sums_BHEV.device)
         self._lengths = self.lengths[host]
         self.state = self.state.each(lambda x: x.index_select(0, index))
 

@@ -30,6 +30,11 @@ class BlockSparse(Pattern):
         self._chosen = [[column for column, value in enumerate(row) if value] for row in rows]
         self.register_buffer("matrix", torch.tensor(rows, dtype=torch.bool), persistent=False)
 
+    def expected_buffers(self) -> dict[str, Tensor]:
+        """Return the matrix as it was given, to compare with."""
+        chosen = [[column in row for column in range(len(self._chosen))] for row in self._chosen]
+        return {"matrix": torch.tensor(chosen, device=self.matrix.device)}
+
     def allowed(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         """Return who may attend to whom."""
         # Padding on the right may stand beyond the end.

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from regard.devices import to_device
 from regard.layers.kv_cache import KeyValue, KeyValueCache, Past
 from regard.layers.patterns.pattern import of_keys, of_queries
 from regard.ops.masks import Causal, DenseMask
@@ -28,7 +29,7 @@ class WindowCache(KeyValueCache):
         even = B > 0 and self._is_even()
         before, counts = self._advance(B, T)
         device = new.key_BGSK.device
-        before_B1, counts_B1 = (torch.from_numpy(x).to(device, non_blocking=True)[:, None] for x in (before, counts))
+        before_B1, counts_B1 = (to_device(torch.from_numpy(x), device)[:, None] for x in (before, counts))
         kept = self._with_room_for(self.sinks + self.ring, new)
         if T == 1:
             # A position that is padding takes the slot of its successor, which will overwrite it.

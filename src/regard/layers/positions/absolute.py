@@ -17,6 +17,19 @@ class TokenPositions(NamedTuple):
     end: int
 
 
+def is_close(buffer: Tensor, expected: Tensor) -> bool:
+    """Whether a buffer holds what is computed for it, up to rounding.
+
+    >>> is_close(torch.tensor([0.5]), torch.tensor([0.5000001])), is_close(torch.tensor([0.5]), torch.tensor([0.6]))
+    (True, False)
+    """
+    eps = torch.finfo(buffer.dtype).eps if buffer.is_floating_point() else 0.0
+    wide = torch.promote_types(buffer.dtype, torch.float32)
+    return buffer.shape == expected.shape and torch.allclose(
+        buffer.to(wide), expected.to(wide), rtol=0.0, atol=max(1e-4, 2 * eps)
+    )
+
+
 class SinusoidalPositions(nn.Module):
     """The paper's sines and cosines (§3.5), for any position: the table grows when a longer sequence comes.
 
@@ -40,9 +53,15 @@ class SinusoidalPositions(nn.Module):
         """Return the rows of all positions, `end` of them or more."""
         table = self.table  # another thread may put a shorter one in its place
         if self.offset + end > table.size(0):
-            longer = max(self.offset + end, 2 * table.size(0))
-            table = self.table = self._rows(longer, table.dtype, table.device)
+            longer = self._rows(max(self.offset + end, 2 * table.size(0)), table.dtype, table.device)
+            if not table.is_meta and not is_close(table, longer[: table.size(0)]):
+                raise InputError(f"a table of sinusoids that was changed ends at {table.size(0)} positions")
+            table = self.table = longer
         return table[self.offset :] if self.offset else table
+
+    def expected_buffers(self) -> dict[str, Tensor]:
+        """Return the table as it is computed, to compare with."""
+        return {"table": self._rows(self.table.size(0), self.table.dtype, self.table.device)}
 
     def _rows(self, length: int, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
         return sinusoidal_positions(length, self.d_model, layout=self.layout, dtype=dtype, device=device)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from regard.devices import to_device
 from regard.layers.positions.relative import RelativePositions, distances
 
 
@@ -35,6 +36,6 @@ class ALiBi(RelativePositions):
     def bias(self, query_BHTK: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Return the penalties (1 or B, H, T, S)."""
         dtype = torch.promote_types(query_BHTK.dtype, torch.float32)
-        slopes_H11 = alibi_slopes(self.num_heads).to(query_BHTK.device, dtype)[:, None, None]
+        slopes_H11 = to_device(alibi_slopes(self.num_heads).to(dtype), query_BHTK.device)[:, None, None]
         distance = distances(query_positions, key_positions)
         return -slopes_H11 * (distance[None, None] if distance.dim() == 2 else distance).abs()

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from regard.devices import widest_float
 from regard.errors import InputError
 from regard.layers.positions.absolute import TokenPositions
 from regard.ops.rng import random_words, stream_starts
@@ -29,7 +30,7 @@ def random_positions(tokens_BT: Tensor, pad_id: int, end: int) -> TokenPositions
     starts_R = stream_starts(tokens_BT)
     words = random_words(starts_R, B * (end + 2) // max(starts_R.size(0), 1)).view(B, end + 2)
     padding_BT = tokens_BT.ne(pad_id).flip(1).cumsum(1).flip(1) == 0
-    length_B = (~padding_BT).sum(1).clamp(min=1).double()
+    length_B = (~padding_BT).sum(1).clamp(min=1).to(widest_float(tokens_BT.device))
     span_B = (length_B * (end / length_B) ** _uniform(words[:, end])).ceil().clamp(max=end)
     first_B = (_uniform(words[:, end + 1]) * (end - span_B + 1)).floor()
     place_E = torch.arange(end, device=tokens_BT.device)
@@ -42,4 +43,4 @@ def random_positions(tokens_BT: Tensor, pad_id: int, end: int) -> TokenPositions
 
 def _uniform(words: Tensor) -> Tensor:
     """Return numbers from [0, 1) of random words, by their upper 53 bits."""
-    return (words >> 11).bitwise_and((1 << 53) - 1).double() * 2.0**-53
+    return (words >> 11).bitwise_and((1 << 53) - 1).to(widest_float(words.device)) * 2.0**-53

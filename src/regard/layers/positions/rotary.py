@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regard.devices import to_device
 from regard.errors import InputError
 from regard.layers.positions.relative import RelativePositions
 
@@ -120,7 +121,7 @@ class RotaryPositions(RelativePositions):
 
         They are multiplied by what queries and keys are multiplied by.
         """
-        frequencies = torch.tensor(self.frequencies, dtype=dtype, device=positions.device)
+        frequencies = to_device(torch.tensor(self.frequencies, dtype=dtype), positions.device)
         angles = positions.to(dtype)[..., None] * frequencies
         angles = angles if positions.dim() == 1 else angles[:, None]
         return angles.cos() * self.attention_factor, angles.sin() * self.attention_factor

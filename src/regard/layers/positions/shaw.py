@@ -9,6 +9,7 @@ with distances clipped to ±max_distance. Neither sum needs a vector for each pa
 import torch
 from torch import Tensor, nn
 
+from regard.devices import in_full_precision
 from regard.errors import InputError
 from regard.layers.positions.relative import RelativePositions, distances
 
@@ -37,7 +38,8 @@ class ShawPositions(RelativePositions):
     def bias(self, query_BHTK: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Return q_i · a^K_{j-i} · scale for each pair, BHTS."""
         dtype = torch.promote_types(query_BHTK.dtype, torch.float32)
-        by_distance = (query_BHTK.to(dtype) * self.scale) @ self.key_vectors.to(dtype).mT
+        with in_full_precision(query_BHTK.device):
+            by_distance = (query_BHTK.to(dtype) * self.scale) @ self.key_vectors.to(dtype).mT
         before, near, after = self._ranges(query_positions, key_positions)
         index = self._index(query_positions, key_positions[..., before : before + near])
         near_BHTN = by_distance.gather(-1, index.expand(*query_BHTK.shape[:3], near))

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.devices import to_device
 from regard.errors import InputError
 from regard.layers.positions.relative import RelativePositions, distances
 
@@ -64,7 +65,7 @@ class T5Bias(RelativePositions):
         distance = distances(query_positions, key_positions)
         number = (distance if distance.dim() == 2 else distance[:, 0]).clamp(-self.max_distance, self.max_distance)
         # From a bias for each distance: the gradient of the table is then a sum over distances, not over all pairs.
-        by_distance = F.embedding(torch.tensor(self._bucket_of, device=number.device), self.weight)
+        by_distance = F.embedding(to_device(torch.tensor(self._bucket_of), number.device), self.weight)
         bias = F.embedding(number + self.max_distance, by_distance)
         return bias.movedim(-1, -3) if distance.dim() == 4 else bias.movedim(-1, 0)[None]
 

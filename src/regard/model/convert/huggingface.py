@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from regard.errors import ConfigError, ModelError
 from regard.files import read_json
 from regard.layers import Embedding, SinusoidalPositions
+from regard.layers.positions.absolute import is_close
 from regard.model.config import TransformerConfig
 from regard.model.convert.t5 import T5_KINDS, from_t5
 from regard.model.convert.weights import ForeignWeights, assemble, layer_count, sharing
@@ -183,13 +183,11 @@ def _take_position_tables(weights: ForeignWeights) -> dict[str, Tensor]:
 
 
 def _is_sinusoidal(table: Tensor) -> bool:
-    halves = sinusoidal_positions(*table.shape, layout="halves")
-    tolerance = max(1e-4, 2 * torch.finfo(table.dtype).eps)  # what rounding to the table's own type leaves
-    return bool((table.double() - halves).abs().max() < tolerance)
+    return is_close(table, sinusoidal_positions(*table.shape, layout="halves"))
 
 
 def _use_tables(model: Transformer, tables: Mapping[str, Tensor]) -> None:
-    """Use their own rounding of the sinusoids in place of ours, so that outputs agree to the last digit."""
+    """Use their own rounding of the sinusoids in place of ours: until the model is saved, outputs agree exactly."""
     for side, table in tables.items():
         embedding = model.get_submodule(f"{side}_embedding")
         assert isinstance(embedding, Embedding)

@@ -1,5 +1,6 @@
 """`regard explain`: attention, step by step, with the numbers."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,7 +45,10 @@ def explain(
         told = explain_matrices(X, read["--w-q"], read["--w-k"], read["--w-v"], causal=causal, scale=scale)
     else:
         told = worked_example()
-    show(told, Console(highlight=False))
+    console = Console(highlight=False)
+    with console.capture() as printed:
+        show(told, console)
+    sys.stdout.write(printed.get())  # not by the console, which exits with 1 where nobody reads
 
 
 def _matrix(name: str, text: str) -> "Tensor":

@@ -1,7 +1,9 @@
 """The command line as a user meets it: a process, its output, its exit code."""
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -132,3 +134,49 @@ def test_nothing_heavy_is_loaded_for_help() -> None:
     script = "import sys, regard.cli.app; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"
+
+
+@pytest.fixture
+def nobody() -> Iterator[int]:
+    """A pipe that nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield writer
+    os.close(writer)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["data", "list"],
+        ["explain"],
+        ["translate", "--to", "en", "Ich habe Hunger."],
+        ["translate", "--to", "en", "--stream", "Ich habe Hunger."],
+    ],
+)
+def test_output_that_nobody_reads_any_more_is_no_error(arguments: list[str], nobody: int) -> None:
+    command = [sys.executable, "-m", "regard", *arguments]
+    result = subprocess.run(command, stdout=nobody, stderr=subprocess.PIPE, timeout=120, check=False)
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_a_verb_that_is_still_writing_may_lose_its_reader(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("the cat sat on the mat\n" * 20_000)
+    path = tmp_path / "tokenizer.json"
+    assert regard("tokenizer", "train", tmp_path / "text", "-o", path, "--vocab-size", "380").returncode == 0
+    command = [sys.executable, "-m", "regard", "tokenizer", "encode", str(path)]
+    with (
+        (tmp_path / "text").open() as lines,
+        subprocess.Popen(command, stdin=lines, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("▁the".encode())
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+def test_an_error_that_nobody_reads_keeps_its_exit_code(nobody: int) -> None:
+    command = [sys.executable, "-m", "regard", "describe", "--preset", "huge"]
+    assert subprocess.run(command, stderr=nobody, stdout=nobody, timeout=120, check=False).returncode == 2

@@ -5,6 +5,7 @@ import gc
 import io
 import os
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from regard.cli.interrupts import Interrupted, OutputClosed, interruptible
@@ -15,6 +16,7 @@ from regard.spinning import adaptive_spinning
 def main() -> NoReturn:
     """Run the command line; what goes wrong is one sentence on standard error and an exit code."""
     gc.set_threshold(100_000)  # importing torch makes many objects, none of them garbage to look for
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to stop
@@ -45,6 +47,13 @@ def main() -> NoReturn:
     finally:
         gc.freeze()  # nor does an ending process look for garbage among them: half a second with torch
     sys.exit(0)
+
+
+def _open_closed_streams() -> None:
+    """Put the null device in place of standard streams that the caller has closed, which Python has as None."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))
 
 
 def _report(problem: object) -> None:

@@ -1,5 +1,7 @@
 """The command line as a user meets it: a process, its output, its exit code."""
 
+import errno
+import io
 import os
 import subprocess
 import sys
@@ -9,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from regard import Transformer, TransformerConfig
+from regard.cli.lines import input_lines
+from regard.errors import DataError
 
 
 def regard(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
@@ -180,3 +184,29 @@ def test_a_verb_that_is_still_writing_may_lose_its_reader(tmp_path: Path) -> Non
 def test_an_error_that_nobody_reads_keeps_its_exit_code(nobody: int) -> None:
     command = [sys.executable, "-m", "regard", "describe", "--preset", "huge"]
     assert subprocess.run(command, stderr=nobody, stdout=nobody, timeout=120, check=False).returncode == 2
+
+
+def run_by_shell(arguments: str) -> subprocess.CompletedProcess[str]:
+    command = f"{sys.executable} -m regard {arguments}"
+    return subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_standard_stream_may_be_closed(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("the cat sat on the mat\n" * 5)
+    path = tmp_path / "tokenizer.json"
+    closed = run_by_shell(f"tokenizer train {tmp_path / 'text'} -o {path} --vocab-size 380 >&- 2>&-")
+    assert closed.returncode == 0
+    for arguments in (f"tokenizer encode {path} <&-", "translate --to en <&-", "data list >&-"):
+        result = run_by_shell(arguments)
+        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert run_by_shell("describe --preset huge 2>&-").returncode == 2
+
+
+def test_standard_input_that_cannot_be_read_is_bad_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Directory(io.BytesIO):
+        def __next__(self) -> bytes:
+            raise IsADirectoryError(errno.EISDIR, "Is a directory")
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Directory()))
+    with pytest.raises(DataError, match=r"^standard input cannot be read after line 0: Is a directory$"):
+        list(input_lines())

@@ -62,6 +62,16 @@ def test_a_question_without_a_context_is_refused(models: Path, tmp_path: Path) -
     assert says.endswith("empty.txt is empty; there is no text to find answers in")
 
 
+def test_search_options_that_the_model_cannot_do_are_refused_before_the_first_question(
+    models: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "story.txt").write_text(STORY)
+    ask = ("answer", "--model", models / "question-answering", "--shortlist")
+    for context in ((), ("--context", tmp_path / "story.txt")):
+        says = refusal(*ask, *context, stdin="Where?\n")
+        assert says == "the model has no shortlist; `regard shortlist` makes one"
+
+
 def test_an_answer_that_is_not_in_its_context_is_told_by_file_and_question(models: Path, tmp_path: Path) -> None:
     question = {"id": "q7", "question": "Where?", "answers": [{"text": "hall", "answer_start": 3}]}
     content = {"data": [{"title": "", "paragraphs": [{"context": STORY, "qas": [question]}]}]}

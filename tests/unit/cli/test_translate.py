@@ -84,6 +84,26 @@ def test_constraints(regard: Shell, model: Path) -> None:
     assert "cannot come without a forbidden one" in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--constraint", ""], "a word to require is empty"),
+        (["--constraint", "a" * 201], "has 201 characters; at most 200 may be"),
+        (["--forbid", " "], "a word to forbid is empty"),
+        (["--constraint", "Tom", "--forbid", "Tom"], "cannot come without a forbidden one"),
+        (["--prefix", "Tom", "--forbid", "Tom"], "has a forbidden word in it"),
+        (["--constraint", "Tom", "--max-length", "1", "--prefix", "Mary sees"], "no room for a prefix"),
+    ],
+)
+def test_constraints_that_cannot_be_met_are_refused_before_the_first_line(
+    regard: Shell, model: Path, arguments: list[str], says: str
+) -> None:
+    out, err = regard("translate", "--model", model, "--to", "de", *arguments, stdin="Tom.\n", code=2)
+    assert out == ""
+    assert says in err
+    assert "line" not in err
+
+
 def test_a_picture(regard: Shell, model: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "looks.png"

@@ -357,3 +357,13 @@ def test_a_shortlist_is_learned_and_used(regard: Shell, tmp_path: Path) -> None:
     (tmp_path / "source").write_text("")
     (tmp_path / "target").write_text("")
     assert "no words in it" in regard("shortlist", model, *files, "--to", "en", code=3)[1]
+
+
+def test_a_shortlist_needs_a_directory_that_it_is_written_to(
+    regard: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for model in ("de-en", "nowhere"):
+        _, err = regard("shortlist", model, "--source", "a", "--target", "b", "--to", "en", code=2)
+        assert err == f"regard: {model} is not the directory of a model, in which the shortlist would be written\n"
+    assert not list(tmp_path.iterdir())

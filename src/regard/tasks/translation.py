@@ -38,6 +38,7 @@ class Translator(Pipeline):
 
     kind: ClassVar[str] = "translation"
     verb: ClassVar[str] = "translate"
+    unused_settings: ClassVar[tuple[str, ...]] = ()
 
     truecaser: Truecaser | None = None
     """What restores the capitals of a text without any, with the setting `fold_capitals`."""

@@ -66,6 +66,8 @@ def test_explain_takes_matrices_files_and_sentences(tmp_path: Path) -> None:
         (["--x", "missing.txt"], "'missing.txt', is not all numbers, and there is no file"),
         (["--scale", "nan"], "not finite"),
         (["--x", "1e200 1e200"], "not finite"),
+        (["--d-model", "8", "--seed", "0"], "--d-model is for a sentence, and there is none"),
+        (["--x", "1 2", "--seed", "0"], "--seed is for a sentence, and there is none"),
     ],
 )
 def test_explain_says_what_is_wrong(arguments: list[str], says: str) -> None:
@@ -94,6 +96,7 @@ def test_describe(tmp_path: Path) -> None:
     check_refused(regard("describe"), 2, "one of the two")
     check_refused(regard("describe", "--preset", "huge"), 2, "'huge'", "tiny, small, base, big")
     check_refused(regard("describe", "--preset", "tiny", "--vocab-size", str(10**17)), 2, "vocab_size is 1000")
+    check_refused(regard("describe", tmp_path / "model", "--vocab-size", "5"), 2, "--vocab-size is for a preset")
     check_refused(regard("describe", tmp_path), 4, str(tmp_path / "config.json"), "missing")
 
 

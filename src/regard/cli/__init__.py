@@ -53,7 +53,7 @@ def _open_closed_streams() -> None:
     """Put the null device in place of standard streams that the caller has closed, which Python has as None."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 -- open to the end
 
 
 def _report(problem: object) -> None:

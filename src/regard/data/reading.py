@@ -55,7 +55,7 @@ def read_lines(path: Path) -> Iterator[str]:
         with path.open("rb") as raw:  # once only: what is read of a pipe is gone
             compressed = raw.peek(2)[:2] == b"\x1f\x8b"
             # Lines end at \n alone: other separators of Unicode's belong to the text, and would shift parallel files.
-            for line in gzip.open(raw) if compressed else raw:  # noqa: SIM115 -- raw is what is closed
+            for line in gzip.GzipFile(fileobj=raw) if compressed else raw:
                 if number == 0:
                     line = line.removeprefix(codecs.BOM_UTF8)  # some editors mark a file so; it is no text
                 yield line.rstrip(b"\r\n").decode("utf-8")

@@ -52,7 +52,7 @@ def answer(
 
     keep_memory()
     pipeline: Any = runtime.load(model, _KINDS)
-    options = _options(pipeline.shape, threshold, search)
+    options = _options(pipeline, threshold, search)
     if contexts.squad is not None:
         _answer_squad(pipeline, contexts.squad, job.output, options)
         return
@@ -90,15 +90,16 @@ def _check(question: list[str] | None, contexts: Contexts, form: Format, search:
         )
 
 
-def _options(shape: str, threshold: float | None, search: dict[str, Any]) -> dict[str, Any]:
+def _options(pipeline: Any, threshold: float | None, search: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a model that writes answers, or of one that finds them."""
-    if shape == "encoder-only":
+    if pipeline.shape == "encoder-only":
         refused = [option_name(name) for name in search if name != "n_best"]
         if refused:
             raise InputError(f"{refused[0]} is for models that write; this one finds answers in the text")
         return {**search, "threshold": threshold}
     if threshold is not None:
         raise InputError("--threshold is for models that find answers in the text; this one writes them")
+    pipeline.with_changes(search)  # refuses what this model cannot do, before the first question
     return search
 
 

@@ -1,8 +1,9 @@
 """The verbs put together."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from regard import __version__
 from regard.cli.answer import answer
@@ -16,6 +17,7 @@ from regard.cli.evaluate import evaluate
 from regard.cli.explain import explain
 from regard.cli.export import export
 from regard.cli.generate import generate
+from regard.cli.interrupts import OutputClosed, is_closed_pipe
 from regard.cli.plot import plot
 from regard.cli.reproduce import reproduce
 from regard.cli.score import score
@@ -24,8 +26,22 @@ from regard.cli.summarize import summarize
 from regard.cli.tokenizer import app as tokenizer
 from regard.cli.train import train
 from regard.cli.translate import translate
+from regard.errors import RegardError
+
+
+class _Verbs(TyperGroup):
+    """The verbs; one whose output is not read any more is ended without an error, where typer would exit with 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Call a verb."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise (OutputClosed() if is_closed_pipe(1) else RegardError(str(error))) from None
+
 
 app = typer.Typer(
+    cls=_Verbs,
     name="regard",
     help="A Transformer that people can read, train, look inside and put to work.",
     no_args_is_help=True,

@@ -118,7 +118,7 @@ def _evaluate_task(pipeline: Any, model: str, files: EvaluationSet, search: dict
         hint = "" if files.data else "; --data FILE names the examples for a model without a test set"
         raise DataError(f"{path} is missing{hint}")
     if pipeline.shape == "decoder-only":
-        _print_perplexity(pipeline, path, search)
+        _print_perplexity(pipeline, path, files.bootstrap, search)
         return
     check_has_metrics(pipeline.task)
     examples = list(corpus_of(path).examples(pipeline.task.fields))
@@ -137,12 +137,14 @@ def _evaluate_task(pipeline: Any, model: str, files: EvaluationSet, search: dict
     _print_scores(scores)
 
 
-def _print_perplexity(pipeline: Any, path: Path, search: dict[str, Any]) -> None:
+def _print_perplexity(pipeline: Any, path: Path, bootstrap: int | None, search: dict[str, Any]) -> None:
     """Print the perplexity of JSON lines with texts, or of a text file as a whole."""
     from regard.data import JsonLines, TextFiles
 
     if search:
         raise InputError(f"{option_name(next(iter(search)))} is for what a model writes; a perplexity needs no search")
+    if bootstrap is not None:
+        raise InputError("--bootstrap is for the intervals of scores; a perplexity has none")
     is_text = path.name.removesuffix(".gz").endswith(".txt")
     corpus = TextFiles(path=path, whole=True) if is_text else JsonLines(path=path)
     texts = [example["text"] for example in corpus.examples(("text",))]

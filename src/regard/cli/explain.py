@@ -1,5 +1,6 @@
 """`regard explain`: attention, step by step, with the numbers."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,8 +24,10 @@ def explain(
     w_v: Annotated[str | None, typer.Option("--w-v", help="W_V; the identity unless given.")] = None,
     causal: Annotated[bool, typer.Option(help="Apply a causal mask.")] = False,
     scale: Annotated[float | None, typer.Option(help="In place of 1/√d_k; 1 leaves scores unscaled.")] = None,
-    d_model: Annotated[int, typer.Option(help="The width of a sentence's embeddings.")] = 4,
-    seed: Annotated[int, typer.Option(help="For the random embeddings and projections of a sentence.")] = 0,
+    d_model: Annotated[int | None, typer.Option(help="The width of a sentence's embeddings; 4 unless given.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="For the random embeddings and projections of a sentence; 0 unless given.")
+    ] = None,
 ) -> None:
     """Explain self-attention step by step: symbols, shapes, numbers. Without arguments, a worked example."""
     from rich.console import Console
@@ -35,16 +38,22 @@ def explain(
     matrices = {"--x": x, "--w-q": w_q, "--w-k": w_k, "--w-v": w_v}
     read = {name: None if text is None else _matrix(name, text) for name, text in matrices.items()}
     changed = causal or scale is not None or any(text is not None for text in matrices.values())
+    if sentence is None and (d_model is not None or seed is not None):
+        raise InputError(f"{'--seed' if d_model is None else '--d-model'} is for a sentence, and there is none")
     if sentence is not None:
         if any(text is not None for text in matrices.values()):
             raise InputError("explain takes a sentence or matrices, not both")
-        told = explain_sentence(sentence, d_model=d_model, seed=seed, causal=causal, scale=scale)
+        width = 4 if d_model is None else d_model
+        told = explain_sentence(sentence, d_model=width, seed=seed or 0, causal=causal, scale=scale)
     elif changed:
         X = EXAMPLE if read["--x"] is None else read["--x"]
         told = explain_matrices(X, read["--w-q"], read["--w-k"], read["--w-v"], causal=causal, scale=scale)
     else:
         told = worked_example()
-    show(told, Console(highlight=False))
+    console = Console(highlight=False)
+    with console.capture() as printed:
+        show(told, console)
+    sys.stdout.write(printed.get())  # not by the console, which exits with 1 where nobody reads
 
 
 def _matrix(name: str, text: str) -> "Tensor":

@@ -1,6 +1,7 @@
-"""SIGINT and SIGTERM on the command line: what is open is closed, and one line says why it ended."""
+"""What ends a command from outside: SIGINT, SIGTERM and a reader that has gone. What is open is closed."""
 
 import os
+import select
 import signal
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,17 @@ class Interrupted(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by signal {number}")
         self.exit_code = 128 + number
+
+
+class OutputClosed(Exception):  # noqa: N818 -- it is no error
+    """A command's output that nobody reads any more; not an `OSError`, which typer would take for a failure."""
+
+
+def is_closed_pipe(descriptor: int) -> bool:
+    """Whether nobody reads the pipe that a file descriptor writes to."""
+    poll = select.poll()
+    poll.register(descriptor, 0)  # errors are reported unasked
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 @contextmanager

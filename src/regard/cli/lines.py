@@ -9,11 +9,15 @@ from regard.errors import DataError
 
 def input_lines() -> Iterator[str]:
     """Read standard input. Lines end at a line feed alone; other separators of Unicode's belong to the text."""
-    for number, line in enumerate(sys.stdin.buffer, 1):
-        try:
-            yield (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).rstrip(b"\r\n").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(f"standard input, line {number} is not UTF-8: byte {error.start + 1} is wrong") from None
+    number = 0  # of the last line that was read whole
+    try:
+        for line in sys.stdin.buffer:
+            yield (line.removeprefix(codecs.BOM_UTF8) if number == 0 else line).rstrip(b"\r\n").decode("utf-8")
+            number += 1
+    except UnicodeDecodeError as error:
+        raise DataError(f"standard input, line {number + 1} is not UTF-8: byte {error.start + 1} is wrong") from None
+    except OSError as error:  # such as a directory
+        raise DataError(f"standard input cannot be read after line {number}: {error.strerror}") from None
 
 
 def whole_input(name: str) -> str:

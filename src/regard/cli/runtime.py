@@ -9,16 +9,16 @@ import typer
 
 from regard.errors import InputError
 
-_runtime_option = partial(typer.Option, rich_help_panel="Runtime")
+runtime_option = partial(typer.Option, rich_help_panel="Runtime")
 
 
 @dataclass(frozen=True)
 class Runtime:
     """The device, the threads and the precision that a model computes with."""
 
-    threads: Annotated[int | None, _runtime_option(min=1, help="CPU threads; by default one per core.")] = None
-    precision: Annotated[str, _runtime_option(help="auto, float or int8.")] = "auto"
-    device: Annotated[str, _runtime_option(help="cpu, cuda, mps, or auto: a GPU if there is one.")] = "auto"
+    threads: Annotated[int | None, runtime_option(min=1, help="CPU threads; by default one per core.")] = None
+    precision: Annotated[str, runtime_option(help="auto, float or int8.")] = "auto"
+    device: Annotated[str, runtime_option(help="cpu, cuda, mps, or auto: a GPU if there is one.")] = "auto"
 
     def load(self, model: str, task: str | Sequence[str] | None = None) -> Any:
         """Load a model directory, or a model of the package by its name, for a task or for one of several."""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from regard.errors import DataError
+from regard.errors import DataError, InputError
 
 _PAIRS = 200_000
 
@@ -22,6 +22,8 @@ def shortlist(
     pairs: Annotated[int, typer.Option(min=1, help="Lines that are read, at most.")] = _PAIRS,
 ) -> None:
     """Learn which target tokens are likely for each source token, for `regard translate --shortlist`."""
+    if not (model / "config.json").exists():  # a packaged model, which is found by its name, is not written into
+        raise InputError(f"{model} is not the directory of a model, in which the shortlist would be written")
     from itertools import islice
 
     from regard.data import ParallelFiles

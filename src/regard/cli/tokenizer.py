@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.lines import input_lines, output_line
+from regard.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from regard.data import Tokenizer
@@ -41,7 +42,6 @@ def train(
 
     from regard.data import Tokenizer
     from regard.data.corpora import read_lines
-    from regard.errors import InputError
 
     if output.exists():
         raise InputError(f"{output} already exists; choose a new name, so that nothing is overwritten")
@@ -65,8 +65,12 @@ def encode(tokenizer: _Tokenizer) -> None:
 def decode(tokenizer: _Tokenizer) -> None:
     """Join the tokens of each line of standard input into text."""
     loaded = _load(tokenizer)
-    for line in input_lines():
-        output_line(loaded.decode([loaded.number(piece) for piece in line.split(" ") if piece]))
+    for number, line in enumerate(input_lines(), 1):
+        try:
+            tokens = [loaded.number(piece) for piece in line.split(" ") if piece]
+        except InputError as error:
+            raise DataError(f"standard input, line {number}: {error}") from None
+        output_line(loaded.decode(tokens))
 
 
 def _load(path: Path) -> "Tokenizer":

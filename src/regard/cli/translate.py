@@ -61,7 +61,7 @@ def translate(
 
     keep_memory()
     pipeline: Translator = runtime.load(model, "translation")
-    pipeline.check(to, search)
+    pipeline.check(to, search, **words.options())
     options = {"to": to, **words.options(), "align": output.align, **search}
     if output.picture is not None:
         _draw(pipeline, text or [], options, output.picture)

@@ -2,12 +2,11 @@
 
 import hashlib
 import http.client
-import shutil
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 from regard.data.archives import Archive, unpacked
 from regard.data.catalog import PublishedCorpus, PublishedFile
@@ -24,7 +23,7 @@ def get_corpus(corpus: PublishedCorpus, out: Path, *, source: Path | None = None
     archives: dict[str, Archive] = {}
     for file in corpus.files:
         path = out / file.name
-        if path.exists() and _sum(path.read_bytes()) == file.sha256:
+        if path.is_file() and _sum(_read(path)) == file.sha256:
             tell(f"{path} is there already")
         else:
             _bring(file, path, source, archives, tell)
@@ -34,7 +33,7 @@ def get_corpus(corpus: PublishedCorpus, out: Path, *, source: Path | None = None
 
 def _bring(file: PublishedFile, path: Path, source: Path | None, archives: dict[str, Archive], tell: Tell) -> None:
     out = path.parent
-    with writing(path), directory_made(out):
+    with directory_made(out):
         if source is not None:
             content = _from_disk(file, source, archives)
         else:
@@ -54,15 +53,22 @@ def _bring(file: PublishedFile, path: Path, source: Path | None, archives: dict[
 def _from_disk(file: PublishedFile, source: Path, archives: dict[str, Archive]) -> bytes:
     for name in (file.name, f"{file.name}.gz"):
         if (source / name).exists():
-            return unpacked((source / name).read_bytes(), str(source / name))
+            return unpacked(_read(source / name), str(source / name))
     if file.member is None or file.archive is None:
         raise DataError(f"{source} holds neither {file.name} nor {file.name}.gz")
     path = source / file.archive
     if not path.exists():
         raise DataError(f"{source} holds neither {file.name} nor {file.name}.gz nor {file.archive}")
     if file.archive not in archives:
-        archives[file.archive] = Archive(path.read_bytes(), str(path))
+        archives[file.archive] = Archive(_read(path), str(path))
     return archives[file.archive].member(file.member)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _from_network(file: PublishedFile, out: Path, archives: dict[str, Archive], tell: Tell) -> bytes:
@@ -77,8 +83,9 @@ def _from_network(file: PublishedFile, out: Path, archives: dict[str, Archive], 
 
 def _downloaded(url: str, part: Path, tell: Tell) -> bytes:
     _download(url, part, tell)
-    content = part.read_bytes()
-    part.unlink()  # before it is opened: what cannot be is to be downloaded anew
+    content = _read(part)
+    with writing(part):
+        part.unlink()  # before it is opened: what cannot be is to be downloaded anew
     return content
 
 
@@ -86,28 +93,42 @@ def _download(url: str, part: Path, tell: Tell) -> None:
     """Download to a file beside the place, going on behind what an earlier attempt has left there."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    with _downloading(url):
+        try:
+            answer = urllib.request.urlopen(request, timeout=60)
+        except urllib.error.HTTPError as error:
+            if error.code == 416 and have:  # nothing is left to send
+                return
+            raise
+    with answer:
+        resumed = have > 0 and answer.status == 206
+        if resumed:
+            tell(f"{url}: going on after {have / 1e6:.1f} MB")
+        with writing(part), part.open("ab" if resumed else "wb") as file:
+            file.writelines(_blocks(answer, url))
+
+
+def _blocks(answer: http.client.HTTPResponse, url: str) -> Iterator[bytes]:
+    """Return what a server sends, up to where the connection breaks off."""
+    missing = answer.length or 0
+    with _downloading(url):
+        while block := answer.read(_BLOCK):
+            missing -= len(block)
+            yield block
+        if missing > 0:
+            raise http.client.IncompleteRead(b"", missing)
+
+
+@contextmanager
+def _downloading(url: str) -> Iterator[None]:
+    """Use the network in this block; what fails is a `DataError` that names the address."""
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            resumed = have > 0 and answer.status == 206
-            if resumed:
-                tell(f"{url}: going on after {have / 1e6:.1f} MB")
-            with part.open("ab" if resumed else "wb") as file:
-                _copy(answer, file, url)
+        yield
     except urllib.error.HTTPError as error:
-        if error.code == 416 and have:  # nothing is left to send
-            return
         raise DataError(f"{url} cannot be downloaded: the server answers {error.code} {error.reason}") from None
-    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
-        reason = getattr(error, "reason", error)
+    except (OSError, http.client.HTTPException) as error:  # also of TLS, and of a connection that breaks off
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise DataError(f"{url} cannot be downloaded: {reason}; run the same command to resume") from None
-
-
-def _copy(answer: http.client.HTTPResponse, file: BinaryIO, url: str) -> None:
-    expected = answer.length
-    before = file.tell()
-    shutil.copyfileobj(answer, file, _BLOCK)
-    if expected is not None and file.tell() - before < expected:
-        raise http.client.IncompleteRead(b"", expected - (file.tell() - before))
 
 
 def _sum(content: bytes) -> str:

@@ -205,6 +205,8 @@ def choose_at_random(beams: Beams, logs_BNW: Tensor, end: int) -> Choice:
             weights_W: Floats = likely_BNW[place, row].softmax(-1).numpy()
             if sentence.request.constraints is not None:
                 weights_W = _fitting(beams, place, row, weights_W, logs_BNW[place, row], end)
+            if not (weights_W > 0.0).any():  # no token may follow: the row ends here, and is nothing
+                continue
             word = _drawn(weights_W, (settings.seed, sentence.request.seed, row, int(beams.lengths_B[place])))
             score = float(beams.scores_BN[place, row]) + float(logs_BNW[place, row, word])
             if word == end:
@@ -230,7 +232,10 @@ def _likely(logs_BNW: Tensor, top_k: int, top_p: float, min_p: float) -> Tensor:
 
 
 def _fitting(beams: Beams, place: int, row: int, weights_W: Floats, logs_W: Tensor, end: int) -> Floats:
-    """Exclude the tokens after which what is required does not fit; it comes itself when nothing else is left."""
+    """Exclude the tokens after which what is required does not fit; it comes itself when nothing else is left.
+
+    Where no token fits, all weights are zero.
+    """
     sentence = beams.sentences[place]
     rules = sentence.request.constraints
     assert rules is not None

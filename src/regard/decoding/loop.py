@@ -70,7 +70,7 @@ class PrefixReader(Decoder, Protocol):
 
 def search(
     decoder: Decoder,
-    waiting: Scheduler,
+    scheduler: Scheduler,
     settings: SearchSettings,
     *,
     start: int,
@@ -86,22 +86,22 @@ def search(
     spell the same count once.
     """
     selector = TorchSelector() if selector is None else selector
-    rules = LogitsProcessors(settings, end, never)
+    logits_processors = LogitsProcessors(settings, end, never)
     beams = Beams(settings, [], text_of)
-    while (coming := waiting.take(beams.sentences)) or beams.sentences:
-        if waiting.closed:
+    while (coming := scheduler.take(beams.sentences)) or beams.sentences:
+        if scheduler.closed:
             return
         if coming:
             fresh = Beams(settings, coming, text_of)
             logits_BW = _admit(decoder, fresh)
             # All rows of a sentence have the same past so far, and so the same logits.
             logs_BNW, own_BNW = _log_probabilities(logits_BW[:, None], fresh, start, selector)
-            _advance(fresh, logs_BNW, own_BNW, decoder, rules, end, selector)
+            _advance(fresh, logs_BNW, own_BNW, decoder, logits_processors, end, selector)
             beams.join(fresh)
         else:
             logits_BNW = decoder.step(torch.from_numpy(beams.last_BN))
             logs_BNW, own_BNW = _log_probabilities(logits_BNW, beams, start, selector)
-            parents_BN = _advance(beams, logs_BNW, own_BNW, decoder, rules, end, selector)
+            parents_BN = _advance(beams, logs_BNW, own_BNW, decoder, logits_processors, end, selector)
             if settings.rows > 1 and not settings.sample:
                 decoder.reorder(parents_BN)
         if stream:
@@ -142,7 +142,7 @@ def _advance(
     logs_BNW: Tensor,
     own_BNW: Tensor | None,
     decoder: Decoder,
-    rules: LogitsProcessors,
+    logits_processors: LogitsProcessors,
     end: int,
     selector: CandidateSelector,
 ) -> Ints:
@@ -152,7 +152,7 @@ def _advance(
         beams.cover(attention_BNS.expand(-1, beams.settings.rows, -1).numpy())
     if math.isnan(logs_BNW[:, :, end].sum()):  # one of a row is not a number, if any of it is not
         raise ModelError("the model's log-probabilities are not numbers; its weights have diverged")
-    rules.apply(logs_BNW, beams)
+    logits_processors.apply(logs_BNW, beams)
     if own_BNW is not None:
         beams.own_ends_BN = own_BNW[:, :, end].double().numpy()
     if beams.settings.sample:
@@ -200,7 +200,7 @@ def _settled(beams: Beams) -> Iterator[StreamedTokens]:
         rows = np.flatnonzero(beams.scores_BN[place] != DEAD)
         lines = [beams.tokens_BNT[place, row, :length].tolist() for row in rows]
         lines += [hypothesis.tokens for group in sentence.finished for hypothesis in group]
-        settled = _common_beginning(lines)
+        settled = _common_beginning(lines) if lines else []
         if len(settled) > sentence.told:
             yield StreamedTokens(sentence.number, settled[sentence.told :])
             sentence.told = len(settled)

@@ -67,7 +67,7 @@ class SearchSettings(Config):
     min_length: Count = 0
     """Minimum number of tokens."""
     max_length: Count = 0
-    """Maximum number of tokens; 0 derives it from the length of the source."""
+    """Maximum number of tokens; 0 derives it from the source's length (language models: min_length + 100 new ones)."""
     placeholders: Annotated[bool, Field(strict=True)] = False
     """Copy addresses and numbers by placeholders, for a model trained with them."""
     fold_capitals: Annotated[bool, Field(strict=True)] = False

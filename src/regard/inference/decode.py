@@ -131,7 +131,7 @@ class _Decoder:
             raise InputError("coverage_penalty is of the attention to a source, which a decoder alone does not have")
         self._backend, self._sources, self._settings, self._searches = backend, sources, settings, searches
         self._never, self._text_of = [backend.config.pad_id, backend.start, *never], text_of
-        self._waiting = Scheduler(
+        self._scheduler = Scheduler(
             requests,
             settings,
             slots=lambda number: budget // (settings.rows * max(1, _length(sources[number], requests[number]))),
@@ -157,7 +157,7 @@ class _Decoder:
                 parts = [pool.submit(self._all_of_one_search) for _ in range(self._searches)]
                 wait(parts, return_when=FIRST_EXCEPTION)
             finally:
-                self._waiting.close()  # if one of them fails, or someone interrupts us, the others end too
+                self._scheduler.close()  # if one of them fails, or someone interrupts us, the others end too
             return [event for part in parts for event in part.result()]
 
     def _all_of_one_search(self) -> list[Finished]:
@@ -177,7 +177,7 @@ class _Decoder:
         )
         events = search(
             decoder,
-            self._waiting,
+            self._scheduler,
             settings,
             end=backend.end,
             never=self._never,

@@ -67,6 +67,8 @@ class Pipeline:
     """The shape of the model that it needs; one that is encoder-only has no decoding backend."""
     result: ClassVar[type[GeneratedText]] = GeneratedText
     """What `generate` returns."""
+    unused_settings: ClassVar[tuple[str, ...]] = ("placeholders", "fold_capitals")
+    """The search settings that it does not read."""
 
     def __init__(
         self,
@@ -214,6 +216,9 @@ class Pipeline:
     def with_changes(self, changes: Mapping[str, Any]) -> SearchSettings:
         """Return the settings of this model with some of them changed."""
         given = {key: value for key, value in changes.items() if value is not None}
+        for name in self.unused_settings:
+            if given.get(name):
+                raise InputError(f"{name} is for translation alone; a model for {self.kind} does not use it")
         wanted = given.get("n_best", 1)
         if "beam" not in given and isinstance(wanted, int) and wanted > self.settings.beam:
             given["beam"] = wanted

@@ -12,6 +12,7 @@ from regard.data.corpora import Example
 from regard.data.placeholders import Masked
 from regard.data.truecasing import CAPITALS, Truecaser
 from regard.decoding import Constraints, Hypothesis, Request, SearchSettings
+from regard.decoding.logits_processors import check_request
 from regard.inference.pipeline import Pipeline
 from regard.inference.results import CrossAttention
 from regard.inference.texts import checked_texts, on_one_line
@@ -37,6 +38,7 @@ class Translator(Pipeline):
 
     kind: ClassVar[str] = "translation"
     verb: ClassVar[str] = "translate"
+    unused_settings: ClassVar[tuple[str, ...]] = ()
 
     truecaser: Truecaser | None = None
     """What restores the capitals of a text without any, with the setting `fold_capitals`."""
@@ -71,10 +73,21 @@ class Translator(Pipeline):
         """Return the source tokens of a text: its language's tag, the text, its end."""
         return self._with_tags(self._texts.tokens(text), self.tag(to))
 
-    def check(self, to: str | None, changes: dict[str, Any]) -> None:
-        """Raise an `InputError` or a `ConfigError` where a language or settings cannot be had, before any work."""
+    def check(
+        self,
+        to: str | None,
+        changes: dict[str, Any],
+        *,
+        require: Sequence[str] = (),
+        forbid: Sequence[str] = (),
+        prefix: str = "",
+    ) -> None:
+        """Raise an `InputError` or a `ConfigError` where options of `translate` are wrong for every text."""
         self.tag(to)
-        self.with_changes(changes)
+        settings = self.with_changes(changes)
+        requested = RequestedWords.checked(require, forbid, prefix)
+        empty = [self.source_end]
+        check_request(self._requested_of(empty, requested, self._texts.constraints(requested), settings), settings)
 
     @overload
     def translate(self, texts: str, **options: Any) -> Translation: ...

@@ -1,12 +1,18 @@
 """The command line as a user meets it: a process, its output, its exit code."""
 
+import errno
+import io
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from regard import Transformer, TransformerConfig
+from regard.cli.lines import input_lines
+from regard.errors import DataError
 
 
 def regard(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
@@ -60,6 +66,8 @@ def test_explain_takes_matrices_files_and_sentences(tmp_path: Path) -> None:
         (["--x", "missing.txt"], "'missing.txt', is not all numbers, and there is no file"),
         (["--scale", "nan"], "not finite"),
         (["--x", "1e200 1e200"], "not finite"),
+        (["--d-model", "8", "--seed", "0"], "--d-model is for a sentence, and there is none"),
+        (["--x", "1 2", "--seed", "0"], "--seed is for a sentence, and there is none"),
     ],
 )
 def test_explain_says_what_is_wrong(arguments: list[str], says: str) -> None:
@@ -88,6 +96,7 @@ def test_describe(tmp_path: Path) -> None:
     check_refused(regard("describe"), 2, "one of the two")
     check_refused(regard("describe", "--preset", "huge"), 2, "'huge'", "tiny, small, base, big")
     check_refused(regard("describe", "--preset", "tiny", "--vocab-size", str(10**17)), 2, "vocab_size is 1000")
+    check_refused(regard("describe", tmp_path / "model", "--vocab-size", "5"), 2, "--vocab-size is for a preset")
     check_refused(regard("describe", tmp_path), 4, str(tmp_path / "config.json"), "missing")
 
 
@@ -117,7 +126,9 @@ def test_tokenizer(tmp_path: Path) -> None:
     assert pieces.stdout.startswith("▁the ▁cat <0xE2> <0x80> <0xA8>")
     assert regard("tokenizer", "decode", tmp_path, stdin=pieces.stdout.encode()).stdout == text
     check_refused(regard("tokenizer", "encode", path, stdin=b"\xff\n"), 3, "standard input, line 1 is not UTF-8")
-    check_refused(regard("tokenizer", "decode", path, stdin=b"unheard-of\n"), 2, "'unheard-of'")
+    unknown = regard("tokenizer", "decode", path, stdin=b"a\nunheard-of\n")
+    assert (unknown.returncode, unknown.stdout) == (3, "a\n")
+    assert "standard input, line 2: token 'unheard-of'" in unknown.stderr
     check_refused(regard("tokenizer", "encode", tmp_path / "none"), 4, "missing")
     check_refused(regard("tokenizer", "train", tmp_path / "text", "-o", path), 2, "already exists")
     check_refused(regard("tokenizer", "train", tmp_path / "none", "-o", tmp_path / "t"), 3, "none is missing")
@@ -132,3 +143,75 @@ def test_nothing_heavy_is_loaded_for_help() -> None:
     script = "import sys, regard.cli.app; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"
+
+
+@pytest.fixture
+def nobody() -> Iterator[int]:
+    """A pipe that nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield writer
+    os.close(writer)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["data", "list"],
+        ["explain"],
+        ["translate", "--to", "en", "Ich habe Hunger."],
+        ["translate", "--to", "en", "--stream", "Ich habe Hunger."],
+    ],
+)
+def test_output_that_nobody_reads_any_more_is_no_error(arguments: list[str], nobody: int) -> None:
+    command = [sys.executable, "-m", "regard", *arguments]
+    result = subprocess.run(command, stdout=nobody, stderr=subprocess.PIPE, timeout=120, check=False)
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_a_verb_that_is_still_writing_may_lose_its_reader(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("the cat sat on the mat\n" * 20_000)
+    path = tmp_path / "tokenizer.json"
+    assert regard("tokenizer", "train", tmp_path / "text", "-o", path, "--vocab-size", "380").returncode == 0
+    command = [sys.executable, "-m", "regard", "tokenizer", "encode", str(path)]
+    with (
+        (tmp_path / "text").open() as lines,
+        subprocess.Popen(command, stdin=lines, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("▁the".encode())
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+def test_an_error_that_nobody_reads_keeps_its_exit_code(nobody: int) -> None:
+    command = [sys.executable, "-m", "regard", "describe", "--preset", "huge"]
+    assert subprocess.run(command, stderr=nobody, stdout=nobody, timeout=120, check=False).returncode == 2
+
+
+def run_by_shell(arguments: str) -> subprocess.CompletedProcess[str]:
+    command = f"{sys.executable} -m regard {arguments}"
+    return subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_standard_stream_may_be_closed(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("the cat sat on the mat\n" * 5)
+    path = tmp_path / "tokenizer.json"
+    closed = run_by_shell(f"tokenizer train {tmp_path / 'text'} -o {path} --vocab-size 380 >&- 2>&-")
+    assert closed.returncode == 0
+    for arguments in (f"tokenizer encode {path} <&-", "translate --to en <&-", "data list >&-"):
+        result = run_by_shell(arguments)
+        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert run_by_shell("describe --preset huge 2>&-").returncode == 2
+
+
+def test_standard_input_that_cannot_be_read_is_bad_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Directory(io.BytesIO):
+        def __next__(self) -> bytes:
+            raise IsADirectoryError(errno.EISDIR, "Is a directory")
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Directory()))
+    with pytest.raises(DataError, match=r"^standard input cannot be read after line 0: Is a directory$"):
+        list(input_lines())

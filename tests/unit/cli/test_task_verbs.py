@@ -62,6 +62,16 @@ def test_a_question_without_a_context_is_refused(models: Path, tmp_path: Path) -
     assert says.endswith("empty.txt is empty; there is no text to find answers in")
 
 
+def test_search_options_that_the_model_cannot_do_are_refused_before_the_first_question(
+    models: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "story.txt").write_text(STORY)
+    ask = ("answer", "--model", models / "question-answering", "--shortlist")
+    for context in ((), ("--context", tmp_path / "story.txt")):
+        says = refusal(*ask, *context, stdin="Where?\n")
+        assert says == "the model has no shortlist; `regard shortlist` makes one"
+
+
 def test_an_answer_that_is_not_in_its_context_is_told_by_file_and_question(models: Path, tmp_path: Path) -> None:
     question = {"id": "q7", "question": "Where?", "answers": [{"text": "hall", "answer_start": 3}]}
     content = {"data": [{"title": "", "paragraphs": [{"context": STORY, "qas": [question]}]}]}
@@ -105,6 +115,24 @@ def test_a_language_model_is_scored_by_its_perplexity(models: Path, tmp_path: Pa
     assert lines[0] == lines[1]
     assert lines[0].startswith("language-modeling, 1 text\nperplexity ")
     assert "a perplexity needs no search" in refusal(*verb, tmp_path / "a.txt", "--beam", "2")
+    assert "a perplexity has none" in refusal(*verb, tmp_path / "a.txt", "--bootstrap", "5")
+
+
+@pytest.mark.parametrize("option", ["--placeholders", "--fold-capitals"])
+def test_options_of_translation_are_refused_by_other_verbs(models: Path, tmp_path: Path, option: str) -> None:
+    (tmp_path / "data.jsonl").write_text('{"document": "a", "summary": "b"}\n')
+    (tmp_path / "story.txt").write_text(STORY)
+    summarizer = ("--model", models / "summarization")
+    for arguments in (
+        ("summarize", *summarizer, "a text"),
+        ("evaluate", *summarizer, "--data", tmp_path / "data.jsonl"),
+        ("answer", "--model", models / "question-answering", "--context", tmp_path / "story.txt", "Where?"),
+        ("generate", "--model", models / "language-modeling", "a text"),
+    ):
+        name = option.removeprefix("--").replace("-", "_")
+        assert refusal(*arguments, option).startswith(f"{name} is for translation alone; a model for ")
+        off = option.replace("--", "--no-")
+        assert CliRunner().invoke(app, [*map(str, arguments), "--max-length", "3", off]).exception is None
 
 
 def test_blank_lines_stay_blank(models: Path, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ import torch
 
 from regard.cli import main, text_jobs
 from regard.data import Tokenizer
+from regard.decoding import Hypothesis
+from regard.errors import InputError
 from regard.tasks.translation import Translator
 from tests.unit.models import SENTENCES, save_small_model
 
@@ -82,6 +84,26 @@ def test_constraints(regard: Shell, model: Path) -> None:
     assert out.startswith("Mary")
     _, err = regard(*common, "--constraint", "Tom", "--forbid", "Tom", code=2)
     assert "cannot come without a forbidden one" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--constraint", ""], "a word to require is empty"),
+        (["--constraint", "a" * 201], "has 201 characters; at most 200 may be"),
+        (["--forbid", " "], "a word to forbid is empty"),
+        (["--constraint", "Tom", "--forbid", "Tom"], "cannot come without a forbidden one"),
+        (["--prefix", "Tom", "--forbid", "Tom"], "has a forbidden word in it"),
+        (["--constraint", "Tom", "--max-length", "1", "--prefix", "Mary sees"], "no room for a prefix"),
+    ],
+)
+def test_constraints_that_cannot_be_met_are_refused_before_the_first_line(
+    regard: Shell, model: Path, arguments: list[str], says: str
+) -> None:
+    out, err = regard("translate", "--model", model, "--to", "de", *arguments, stdin="Tom.\n", code=2)
+    assert out == ""
+    assert says in err
+    assert "line" not in err
 
 
 def test_a_picture(regard: Shell, model: Path, tmp_path: Path) -> None:
@@ -239,7 +261,7 @@ def test_score_and_evaluate(regard: Shell, model: Path, tmp_path: Path) -> None:
     assert first[0] < first[1] < 0.0
     assert first != second
     _, err = regard("score", "--model", model, "--to", "de", stdin="Tom.\tMary.\nno tab\n", code=3)
-    assert "standard input, line 2 is not a source and a target with a tab" in err
+    assert "standard input, line 2: it is not a source and a target with a tab between" in err
     source, reference = tmp_path / "source", tmp_path / "reference"
     source.write_text("".join(f"{sentence}\n" for sentence in SENTENCES[:5]))
     reference.write_text("".join(f"{sentence}\n" for sentence in SENTENCES[5:10]))
@@ -254,6 +276,39 @@ def test_score_and_evaluate(regard: Shell, model: Path, tmp_path: Path) -> None:
     assert "do not go with --model" in regard("evaluate", tmp_path, "--model", model, code=2)[1]
     assert "the directory of a run" in regard("evaluate", code=2)[1]
     assert "regard evaluate --model de-en" in regard("evaluate", "de-en", code=2)[1]
+
+
+def test_the_scores_of_blank_lines_are_blank(regard: Shell, model: Path, tmp_path: Path) -> None:
+    common = ("score", "--model", model, "--to", "de")
+    one, _ = regard(*common, stdin="Tom sees it.\tMary.\n")
+    assert regard(*common, stdin="Tom sees it.\tMary.\n\nTom sees it.\tMary.\n")[0] == f"{one}\n{one}"
+    (tmp_path / "pairs").write_text("Tom sees it.\tMary.\n\n")
+    regard(*common, "--input", tmp_path / "pairs", "--output", tmp_path / "scores")
+    assert (tmp_path / "scores").read_text() == f"{one}\n"
+
+
+def test_scores_are_of_the_weights_as_they_are(regard: Shell, model: Path) -> None:
+    common = ("score", "--model", model, "--to", "de")
+    before = torch.get_num_threads()
+    try:
+        one, _ = regard(*common, "--threads", "1", "--device", "cpu", stdin="Tom.\tMary.\n")
+    finally:
+        torch.set_num_threads(before)
+    assert regard(*common, "--precision", "auto", stdin="Tom.\tMary.\n")[0] == one
+    assert "--precision int8 is for decoding" in regard(*common, "--precision", "int8", code=2)[1]
+
+
+def test_a_source_that_cannot_be_scored_is_named_by_its_line(
+    regard: Shell, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(self: Translator, sources: list[str], targets: list[str], *, to: str) -> list[Hypothesis]:
+        if "long" in sources:
+            raise InputError("the source is too long")
+        return [Hypothesis([], -1.0, -2.0, cut=False)] * len(sources)
+
+    monkeypatch.setattr(Translator, "score", refusing)
+    _, err = regard("score", "--model", model, "--to", "de", stdin="a\tb\n\nlong\tb\n", code=3)
+    assert err == "regard: standard input, line 3: the source is too long\n"
 
 
 def test_evaluate_takes_the_test_set_that_a_model_comes_with(regard: Shell, tmp_path: Path) -> None:
@@ -337,3 +392,13 @@ def test_a_shortlist_is_learned_and_used(regard: Shell, tmp_path: Path) -> None:
     (tmp_path / "source").write_text("")
     (tmp_path / "target").write_text("")
     assert "no words in it" in regard("shortlist", model, *files, "--to", "en", code=3)[1]
+
+
+def test_a_shortlist_needs_a_directory_that_it_is_written_to(
+    regard: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for model in ("de-en", "nowhere"):
+        _, err = regard("shortlist", model, "--source", "a", "--target", "b", "--to", "en", code=2)
+        assert err == f"regard: {model} is not the directory of a model, in which the shortlist would be written\n"
+    assert not list(tmp_path.iterdir())

@@ -3,10 +3,12 @@
 import gzip
 import hashlib
 import io
+import ssl
 import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
+from http.client import HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import pytest
 
 from regard.data.catalog import CATALOG, PublishedCorpus, PublishedFile, published
 from regard.data.downloads import get_corpus
-from regard.errors import DataError, InputError
+from regard.errors import DataError, InputError, WriteError
 from tests.unit.data.shared import shared
 
 TEXT = "".join(f"line {number}\n" for number in range(20_000)).encode()
@@ -143,6 +145,38 @@ def test_from_disk(server: Server, tmp_path: Path) -> None:
     assert not server.asked
     with pytest.raises(DataError, match=r"holds neither text\.txt nor"):
         get_corpus(corpus(server), tmp_path / "other", source=tmp_path, tell=quiet)
+
+
+def test_a_file_that_cannot_be_read_is_named_itself(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "in" / "text.txt").mkdir(parents=True)
+    with pytest.raises(DataError, match=rf"^{tmp_path}/in/text\.txt cannot be read: Is a directory$"):
+        get_corpus(corpus(server), tmp_path / "out", source=tmp_path / "in", tell=quiet)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_download_that_cannot_be_written_is_named(server: Server, tmp_path: Path) -> None:
+    (tmp_path / ".text.txt.part").mkdir()
+    with pytest.raises(WriteError, match=rf"^{tmp_path}/\.text\.txt\.part cannot be written: Is a directory$"):
+        get_corpus(corpus(server), tmp_path, tell=quiet)
+
+
+def test_an_error_of_tls_in_the_middle_of_a_download_can_be_resumed(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = HTTPResponse.read
+
+    def failing(self: HTTPResponse, amount: int | None = None) -> bytes:
+        if (self.length or 0) < len(TEXT) // 2:
+            raise ssl.SSLError(1, "bad record mac")
+        return read(self, amount)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HTTPResponse, "read", failing)
+        with pytest.raises(DataError, match="cannot be downloaded: .*bad record mac.*; run the same command to resume"):
+            get_corpus(corpus(server), tmp_path, tell=quiet)
+    (path,) = get_corpus(corpus(server), tmp_path, tell=quiet)
+    assert path.read_bytes() == TEXT
+    assert server.asked[-1] is not None
 
 
 def test_an_archive_is_fetched_once_for_all_of_its_members(server: Server, tmp_path: Path) -> None:

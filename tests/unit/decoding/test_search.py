@@ -1,5 +1,6 @@
 """What a search finds, against trying everything."""
 
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -161,6 +162,26 @@ def test_a_penalty_on_repetition_needs_no_end_that_may_come() -> None:
         list(events)
 
 
+class WithoutTwo(Toy):
+    """A model that never writes 2."""
+
+    def admit(self, numbers: Sequence[int]) -> Tensor:
+        logits_BW = super().admit(numbers)
+        logits_BW[:, 2] = -torch.inf
+        return logits_BW
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("wanted", [SearchSettings(sample=True, n_best=2), SearchSettings(beam=2)])
+def test_a_required_token_without_a_probability_leaves_a_sentence_without_an_end(
+    wanted: SearchSettings, stream: bool
+) -> None:
+    scheduler = Scheduler([Request(1, constraints=Constraints.of_tokens(5, required=[(2,)]))], wanted)
+    events = search(WithoutTwo([7], 2), scheduler, wanted, start=START, end=END, never=[START], stream=stream)
+    with pytest.raises(ModelError, match="came to no end"):
+        list(events)
+
+
 def test_what_a_sentence_must_start_with_is_not_penalized() -> None:
     wanted = SearchSettings(beam=2, repetition_penalty=2.0)
     requests = [Request(5, prefix=(2, 2, 3))] * 20
@@ -269,8 +290,8 @@ def test_draws_follow_the_model() -> None:
 def test_tokens_are_told_as_they_settle(beam: int) -> None:
     told: dict[int, list[int]] = {}
     wanted = SearchSettings(beam=beam)
-    waiting = Scheduler([Request(8)] * 9, wanted)
-    for event in search(Toy(range(9), beam), waiting, wanted, start=START, end=END, stream=True):
+    scheduler = Scheduler([Request(8)] * 9, wanted)
+    for event in search(Toy(range(9), beam), scheduler, wanted, start=START, end=END, stream=True):
         if isinstance(event, StreamedTokens):
             told.setdefault(event.number, []).extend(event.tokens)
         elif event.number in told:
@@ -287,8 +308,8 @@ def test_stopping_early_takes_fewer_steps_and_loses_little() -> None:
     for early in (False, True):
         settings = SearchSettings(beam=4, early_stop=early)
         decoder = Counted(sentences, settings.rows)
-        waiting = Scheduler(requests, settings, slots=lambda number: 1)
-        events = search(decoder, waiting, settings, start=START, end=END, never=[START])
+        scheduler = Scheduler(requests, settings, slots=lambda number: 1)
+        events = search(decoder, scheduler, settings, start=START, end=END, never=[START])
         found = [event.hypotheses[0].score for event in events if isinstance(event, Finished)]
         steps[early], scores[early] = decoder.steps, found
     assert steps[True] < 0.95 * steps[False]
@@ -343,8 +364,8 @@ def test_no_two_of_the_best_spell_the_same() -> None:
 
     decoder = Toy([7], 6, 6)
     wanted = SearchSettings(beam=6, n_best=6)
-    waiting = Scheduler([Request(4)], wanted)
-    events = list(search(decoder, waiting, wanted, start=START, end=END, never=[START], text_of=text_of))
+    scheduler = Scheduler([Request(4)], wanted)
+    events = list(search(decoder, scheduler, wanted, start=START, end=END, never=[START], text_of=text_of))
     (found,) = [event.hypotheses for event in events if isinstance(event, Finished)]
     assert len({text_of(hypothesis.tokens) for hypothesis in found}) == len(found) == 6
 
@@ -402,8 +423,8 @@ def test_a_prefix_that_is_read_at_once_finds_what_one_that_is_forced_finds(
 def test_a_prefix_that_is_read_at_once_is_streamed_first() -> None:
     decoder = ReadingToy([7], 2)
     prefix = (2, 3, 4) * 20
-    waiting = Scheduler([Request(64, prefix)], SearchSettings(beam=2))
-    events = list(search(decoder, waiting, SearchSettings(beam=2), start=START, end=END, never=[START], stream=True))
+    scheduler = Scheduler([Request(64, prefix)], SearchSettings(beam=2))
+    events = list(search(decoder, scheduler, SearchSettings(beam=2), start=START, end=END, never=[START], stream=True))
     settled = [token for event in events if isinstance(event, StreamedTokens) for token in event.tokens]
     (finished,) = (event for event in events if isinstance(event, Finished))
     assert tuple(settled[:60]) == prefix

@@ -92,8 +92,8 @@ def run(
 ) -> list[list[Hypothesis]]:
     """Search for all sentences; the start is never written."""
     decoder = (ReadingToy if reads else Toy)(sentences, settings.rows, vocabulary)
-    waiting = Scheduler(requests, settings, slots=lambda number: slots)
-    events = search(decoder, waiting, settings, start=START, end=END, never=[START])
+    scheduler = Scheduler(requests, settings, slots=lambda number: slots)
+    events = search(decoder, scheduler, settings, start=START, end=END, never=[START])
     found = {event.number: event.hypotheses for event in events if isinstance(event, Finished)}
     return [found[number] for number in range(len(sentences))]
 

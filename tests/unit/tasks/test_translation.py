@@ -315,8 +315,8 @@ def test_the_cache_is_not_as_large_as_what_never_comes_together() -> None:
     requests = [Request(limit=pipeline.limit(source)) for source in sources]
     decoder = PackedDecoder(PackedBackend(pipeline.model), sources, 1)
     greedy = SearchSettings(beam=1)
-    waiting = Scheduler(requests, greedy, slots=lambda number: 300 if number else 1)
-    events = search(decoder, waiting, greedy, start=1, end=2, never=[0, 1])
+    scheduler = Scheduler(requests, greedy, slots=lambda number: 300 if number else 1)
+    events = search(decoder, scheduler, greedy, start=1, end=2, never=[0, 1])
     with torch.no_grad():
         assert len(list(events)) == len(sources)
     assert decoder._state.past[0].size(1) <= 64

@@ -10,6 +10,7 @@ from regard.errors import InputError
 from regard.inference.cache_check import decodes_alike
 from regard.inference.generic_decoder import GenericBackend
 from regard.inference.uncached_decoder import UncachedBackend
+from regard.layers.dropout_rates import dropout_rates
 from regard.model import Transformer
 from regard.model.own_forward import has_own_forward
 
@@ -48,7 +49,4 @@ def drops_units(model: Transformer) -> bool:
     >>> drops_units(model), drops_units(model.eval())
     (True, False)
     """
-    return any(module.training and any(getattr(module, name, 0.0) for name in _RATES) for module in model.modules())
-
-
-_RATES = ("rate", "dropout")
+    return any(layer.training and rate > 0.0 for layer, _, rate in dropout_rates(model))

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from regard import Transformer, TransformerConfig
@@ -19,7 +21,7 @@ def test_a_model_in_training_mode_without_dropout_drops_nothing() -> None:
 def test_a_model_in_training_mode_with_dropout_drops_units(rate: str) -> None:
     model = model_of(dropout=0.0).train()
     assert model.decoder is not None
-    layer = model.decoder.layers[0]
+    layer: Any = model.decoder.layers[0]
     if rate == "dropout":
         layer.feed_forward.dropout.rate = 0.1
     else:

@@ -1,6 +1,7 @@
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import count
 
 import pytest
@@ -15,7 +16,7 @@ from regard.errors import InputError, ModelError
 from regard.inference.decode import decode, decode_requests
 
 
-def model_of(**changes: int) -> Transformer:
+def model_of(**changes: int | None) -> Transformer:
     fields = {"vocab_size": 20, "d_model": 16, "d_ff": 16, "bos_id": 1, "eos_id": 2, **changes}
     return Transformer(TransformerConfig.preset("tiny", **fields))
 
@@ -39,6 +40,17 @@ def test_a_model_must_know_where_to_start() -> None:
     model = Transformer(TransformerConfig.preset("tiny", vocab_size=20))
     with pytest.raises(InputError, match="no bos_id and eos_id"):
         decode(model, [[3, 2]])
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_each_module_stays_in_training_or_evaluation_mode(fails: bool) -> None:
+    model = model_of(**({} if not fails else {"bos_id": None})).train()
+    assert model.encoder is not None
+    model.encoder.eval()  # frozen
+    before = [module.training for module in model.modules()]
+    with pytest.raises(InputError) if fails else nullcontext():
+        decode(model, [[5, 6, 2]])
+    assert [module.training for module in model.modules()] == before
 
 
 def test_a_model_of_any_floating_point_type_is_decoded() -> None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard import ModelError, Transformer, TransformerConfig, load
+from regard import InputError, ModelError, Transformer, TransformerConfig, load
 from regard.decoding import Request, SearchSettings
 from regard.inference.backends import choose_backend
 from regard.inference.cache_check import decodes_alike
@@ -56,6 +56,13 @@ def test_without_a_cache_a_search_finds_what_the_forward_pass_scores() -> None:
         logs = model(torch.tensor([source]), torch.tensor([[1, *tokens[:-1]]])).log_softmax(-1)[0]
         expected = logs[torch.arange(len(tokens)), tokens].sum()
         assert best.log_probability == pytest.approx(float(expected.detach()), abs=1e-3)
+
+
+def test_without_a_cache_there_are_no_attention_weights() -> None:
+    backend = choose_backend(model_with(ShiftedFeedForward))
+    reason = r"decoded without a cache returns no attention weights \(decoder.layers.0.feed_forward is a .*Shifted"
+    with pytest.raises(InputError, match=reason):
+        decode_requests(backend, [[5, 2]], [Request(limit=3)], SearchSettings(beam=3, coverage_penalty=0.2))
 
 
 def test_a_model_whose_outputs_are_random_is_not_compared() -> None:

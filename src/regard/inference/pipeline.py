@@ -143,6 +143,16 @@ class Pipeline:
         self._is_shared = True
         return self._model
 
+    @property
+    def config(self) -> TransformerConfig:
+        """The configuration of the model."""
+        return self._model.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self._model.device
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(value for _, value in self._summary())})"
 

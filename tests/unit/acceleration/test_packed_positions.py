@@ -68,6 +68,15 @@ def test_the_packed_decoder_gives_the_logits_of_the_model(variation: str) -> Non
         torch.testing.assert_close(decoded(PackedBackend(model)), decoded(GenericBackend(model)))
 
 
+@pytest.mark.parametrize("variation", VARIATIONS)
+def test_int8_comes_close_to_float(variation: str) -> None:
+    model = model_with(variation)
+    with torch.inference_mode():
+        quantized, exact = (decoded(PackedBackend(model, precision)) for precision in ("int8", "float"))
+    difference = (quantized - exact).abs().mean() / exact.std()
+    assert 0.0 < difference < 0.05
+
+
 @pytest.mark.skipif(kernels() is None, reason="there are no kernels here")
 @pytest.mark.parametrize("variation", VARIATIONS)
 def test_kernels_give_what_the_packed_layers_give_in_int8(variation: str) -> None:

@@ -4,7 +4,7 @@ from regard.acceleration.backend import Backend
 from regard.acceleration.known import unknown_part
 from regard.acceleration.known_classes import KERNEL_PARTS
 from regard.acceleration.packed_decoder import PackedBackend
-from regard.acceleration.packed_linear import Precision
+from regard.acceleration.packed_linear import DecodingPrecision
 from regard.decoding.shortlist import Shortlist
 from regard.errors import InputError
 from regard.inference.cache_check import decodes_alike
@@ -15,7 +15,9 @@ from regard.model import Transformer
 from regard.model.own_forward import has_own_forward
 
 
-def choose_backend(model: Transformer, precision: Precision = "float", shortlist: Shortlist | None = None) -> Backend:
+def choose_backend(
+    model: Transformer, precision: DecodingPrecision = "float", shortlist: Shortlist | None = None
+) -> Backend:
     """Return the fastest backend that computes what the model computes.
 
     >>> import regard

@@ -12,7 +12,7 @@ import torch
 from regard.acceleration.backend import Backend
 from regard.acceleration.known import unknown_part
 from regard.acceleration.known_classes import KERNEL_PARTS
-from regard.acceleration.packed_linear import Precision, int8_is_fast
+from regard.acceleration.packed_linear import DecodingPrecision, int8_is_fast
 from regard.acceleration.snapshot import Snapshot
 from regard.data import Tokenizer
 from regard.data.tokenizer import load_tokenizers
@@ -196,13 +196,13 @@ class Pipeline:
         if self._snapshot is not None and self._snapshot.is_current(whole=self._is_shared):
             return
         self._snapshot = None
-        self.precision: Precision = self._chosen_precision()
+        self.precision: DecodingPrecision = self._chosen_precision()
         self._chosen: Backend | None = None
         if self.shape != "encoder-only":
             self._chosen = choose_backend(self._model, self.precision, self.shortlist)
         self._snapshot = Snapshot(self._model)
 
-    def _chosen_precision(self) -> Precision:
+    def _chosen_precision(self) -> DecodingPrecision:
         if self._requested != "auto":
             return self._requested
         is_fit = all(weight.is_cpu and weight.dtype == torch.float32 for weight in self._model.parameters())

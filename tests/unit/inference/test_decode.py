@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard import Transformer, TransformerConfig
 from regard.acceleration.packed_decoder import PackedBackend, PackedDecoder
-from regard.acceleration.packed_linear import Precision
+from regard.acceleration.packed_linear import DecodingPrecision
 from regard.decoding import Request, SearchSettings
 from regard.errors import InputError, ModelError
 from regard.inference.decode import decode, decode_requests
@@ -71,7 +71,7 @@ def three_threads() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("precision", ["float", "int8"])
-def test_several_searches_at_once_find_what_one_finds(precision: Precision, three_threads: None) -> None:
+def test_several_searches_at_once_find_what_one_finds(precision: DecodingPrecision, three_threads: None) -> None:
     torch.manual_seed(0)
     model = model_of().eval()
     backend = PackedBackend(model.double() if precision == "float" else model, precision)

@@ -12,6 +12,7 @@ import torch
 
 import regard
 from regard import pipeline, set_seed
+from regard.acceleration.snapshot import Snapshot
 from regard.data.tokenizer import END
 from regard.errors import InputError, ModelError
 from regard.inference.results import GeneratedText
@@ -580,3 +581,25 @@ def test_token_ids_are_returned_in_place_of_texts() -> None:
     (text,) = translator("I am tired.")
     assert output.keys() == {"translation_token_ids"}
     assert translator.pipeline.target.decode(output["translation_token_ids"][:-1].tolist()) == text["translation_text"]
+
+
+def test_a_model_that_nobody_asked_for_is_not_compared_in_each_call(
+    directories: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator = pipeline("translation", model=directories["translation"])
+    assert translator.device.type == "cpu"
+    loaded = pipeline("translation", model=translator.pipeline, device="cpu", config=translator.pipeline.config)
+    compared: list[Snapshot] = []
+    read_weights = Snapshot._read_weights
+
+    def count(self: Snapshot) -> bytes:
+        compared.append(self)
+        return read_weights(self)
+
+    monkeypatch.setattr(Snapshot, "_read_weights", count)
+    for made in (translator, loaded):
+        made(SENTENCES[:1], truncation=True, src_lang="de", tgt_lang="en")
+    assert not compared
+    translator.model.eval()  # whoever has the model may change it
+    translator(SENTENCES[0], src_lang="de", tgt_lang="en")
+    assert compared

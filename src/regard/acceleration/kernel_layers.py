@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.acceleration.beam_cache import State
 from regard.acceleration.packed_layers import PackedHeads, PackedLayer, PackedNorm, PackedStack
-from regard.acceleration.packed_linear import KernelInt8Linear, Linear
+from regard.acceleration.packed_linear import KernelInt8Linear, RowFunction
 from regard.acceleration.packed_positions import PositionTables
 from regard.errors import InputError
 from regard.kernels.bindings import DecoderState, Heads, Layer, LinearPointers, Norm, Stack, kernels
@@ -161,7 +161,7 @@ def _norm(norm: PackedNorm) -> Norm:
     return Norm(norm.weight_D.data_ptr(), bias, norm.eps, norm.centred)
 
 
-def _linear(linear: Linear | None) -> LinearPointers:
+def _linear(linear: RowFunction | None) -> LinearPointers:
     if not isinstance(linear, KernelInt8Linear):
         raise _NoKernelError
     return linear.pointers

@@ -12,7 +12,7 @@ from regard.acceleration.beam_cache import State
 from regard.acceleration.kernel_layers import KernelStack
 from regard.acceleration.packed_embedding import Ints, PackedEmbedding
 from regard.acceleration.packed_layers import PackedStack
-from regard.acceleration.packed_linear import Precision, packed_weight
+from regard.acceleration.packed_linear import DecodingPrecision, packed_weight
 from regard.acceleration.shortlist_projection import ShortlistProjection
 from regard.data import padded
 from regard.decoding.shortlist import Shortlist, Words
@@ -29,7 +29,9 @@ class PackedBackend(Backend):
     Most weights are packed copies: after a model has changed, it needs a new backend.
     """
 
-    def __init__(self, model: Transformer, precision: Precision = "float", shortlist: Shortlist | None = None) -> None:
+    def __init__(
+        self, model: Transformer, precision: DecodingPrecision = "float", shortlist: Shortlist | None = None
+    ) -> None:
         super().__init__(model, shortlist)
         self.precision = precision
         self.encoder = None if model.encoder is None else PackedStack(model.encoder, precision)

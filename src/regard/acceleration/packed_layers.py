@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.acceleration.beam_cache import State
-from regard.acceleration.packed_linear import Precision, packed_linear
+from regard.acceleration.packed_linear import DecodingPrecision, packed_linear
 from regard.acceleration.packed_positions import rotated, varied_mask
 from regard.layers.attention import MultiHeadAttention
 from regard.layers.decoder import Decoder, DecoderLayer
@@ -64,7 +64,7 @@ class PackedResidual:
 class PackedFeedForward:
     """The feed-forward network, its gate and its first layer in one product."""
 
-    def __init__(self, layer: FeedForward, precision: Precision) -> None:
+    def __init__(self, layer: FeedForward, precision: DecodingPrecision) -> None:
         self.activation = layer.activation
         self.gated = layer.gate is not None
         first = [layer.expand] if layer.gate is None else [layer.expand, layer.gate]
@@ -82,7 +82,7 @@ class PackedFeedForward:
 class PackedHeads:
     """The projections of an attention layer, and attention itself over keys and values side by side."""
 
-    def __init__(self, layer: MultiHeadAttention, precision: Precision, *, is_self_attention: bool) -> None:
+    def __init__(self, layer: MultiHeadAttention, precision: DecodingPrecision, *, is_self_attention: bool) -> None:
         self.layer = layer
         self._keys, self._queries = layer.num_kv_heads * layer.d_k, layer.num_heads * layer.d_k
         self.width = layer.num_kv_heads * (layer.d_k + layer.d_v)
@@ -144,7 +144,7 @@ class PackedHeads:
 class PackedLayer:
     """A layer of the encoder, or of the decoder, one position at a time."""
 
-    def __init__(self, layer: EncoderLayer | DecoderLayer, precision: Precision) -> None:
+    def __init__(self, layer: EncoderLayer | DecoderLayer, precision: DecodingPrecision) -> None:
         self.d_model = layer.self_attention.d_model
         self.heads = PackedHeads(layer.self_attention, precision, is_self_attention=True)
         self.feed_forward = PackedFeedForward(layer.feed_forward, precision)
@@ -174,7 +174,7 @@ class PackedLayer:
 class PackedStack:
     """The layers of an encoder or of a decoder, and their final norm."""
 
-    def __init__(self, stack: Encoder | Decoder, precision: Precision) -> None:
+    def __init__(self, stack: Encoder | Decoder, precision: DecodingPrecision) -> None:
         packed = {layer: PackedLayer(layer, precision) for layer in dict.fromkeys(stack.layers)}  # type: ignore[arg-type]
         self.layers = [packed[layer] for layer in stack.layers]
         self.final_norm = None if stack.final_norm is None else PackedNorm(stack.final_norm)

@@ -1,4 +1,4 @@
-"""Linear layers that are only used, not trained: their weights packed once, as floats or as bytes."""
+"""Linear layers that are only used, not trained: their weights packed once, as float or as int8."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -15,15 +15,15 @@ from regard.errors import InputError
 from regard.kernels.bindings import LinearPointers, kernel_status, kernels
 from regard.kernels.dispatch import threads
 
-Precision = Literal["float", "int8"]
-"""As the weights are, or rounded to bytes."""
-Linear = Callable[[Tensor], Tensor]
+DecodingPrecision = Literal["float", "int8"]
+"""As the weights are, or rounded to int8."""
+RowFunction = Callable[[Tensor], Tensor]
 """From (R, D) to (R, X)."""
 
 _FEW = 48  # rows, up to which starting a product costs more than what it does for each
 
 
-def packed_linear(parts: Sequence[nn.Linear], precision: Precision) -> Linear:
+def packed_linear(parts: Sequence[nn.Linear], precision: DecodingPrecision) -> RowFunction:
     """Pack layers that read the same input into one, whose output is theirs side by side."""
     weight_XD = torch.cat([part.weight.detach() for part in parts])
     bias_X = None
@@ -33,13 +33,11 @@ def packed_linear(parts: Sequence[nn.Linear], precision: Precision) -> Linear:
     return packed_weight(weight_XD, bias_X, precision)
 
 
-def packed_weight(weight_XD: Tensor, bias_X: Tensor | None, precision: Precision) -> Linear:
+def packed_weight(weight_XD: Tensor, bias_X: Tensor | None, precision: DecodingPrecision) -> RowFunction:
     """Pack a weight matrix and its bias."""
     if precision == "int8":
         given = weight_XD.float(), None if bias_X is None else bias_X.float()
-        return (
-            TorchInt8Linear(*given) if kernels() is None or weight_XD.device.type != "cpu" else KernelInt8Linear(*given)
-        )
+        return TorchInt8Linear(*given) if kernels() is None else KernelInt8Linear(*given)
     return lambda x_RD: sgemm(x_RD, weight_XD, bias_X)
 
 
@@ -73,7 +71,7 @@ class PackedInt8Weight:
 
 
 class KernelInt8Linear:
-    """xWᵀ + b with weights and inputs rounded to bytes, by the package's own kernel: one pass from floats to floats.
+    """xWᵀ + b with weights and inputs rounded to int8, by the package's own kernel: one pass from float to float.
 
     Each row of the input has a scale of its own, and so has each output: a row's result does not depend on the rows
     beside it.
@@ -84,10 +82,10 @@ class KernelInt8Linear:
         assert library is not None
         self._multiply, self._choose = library.regard_linear, library.regard_select_outputs
         self._X, self._D = weight_XD.shape
-        bytes_XD, scales_X = _quantized(weight_XD, 127 if kernel_status().level == "vnni" else 64)
+        int8_XD, scales_X = _quantized(weight_XD, 127 if kernel_status().level == "vnni" else 64)
         self._weights = PackedInt8Weight(self._X, self._D, bias=bias_X is not None)
         packed, _, sums, _ = self._weights.places
-        library.regard_pack(bytes_XD.data_ptr(), self._X, self._D, packed, sums)
+        library.regard_pack(int8_XD.data_ptr(), self._X, self._D, packed, sums)
         self._weights.scales_X.copy_(scales_X)
         if self._weights.bias_X is not None and bias_X is not None:
             self._weights.bias_X.copy_(bias_X)
@@ -102,7 +100,7 @@ class KernelInt8Linear:
     def __call__(self, x_RD: Tensor) -> Tensor:
         """Multiply."""
         if x_RD.dtype != torch.float32:
-            raise InputError(f"bytes are computed from float32; the model is {x_RD.dtype}: precision must be float")
+            raise InputError(f"int8 decoding is for float32 models, and this is {x_RD.dtype}; use precision='float'")
         if x_RD.dim() != 2 or x_RD.size(1) != self._D:
             raise InputError(f"rows of {self._D} numbers are expected; got a tensor of shape {tuple(x_RD.shape)}")
         R = x_RD.size(0)
@@ -113,7 +111,7 @@ class KernelInt8Linear:
 
 
 class TorchInt8Linear:
-    """xWᵀ + b with weights and inputs rounded to bytes, and sums that are exact.
+    """xWᵀ + b with weights and inputs rounded to int8, and sums that are exact.
 
     Each row of the input has a scale of its own, and so has each output: a row's result does not depend on the rows
     beside it. torch has two libraries for this; one is quicker to start, the other with many rows.
@@ -121,9 +119,9 @@ class TorchInt8Linear:
 
     def __init__(self, weight_XD: Tensor, bias_X: Tensor | None) -> None:
         X = weight_XD.size(0)
-        bytes_XD, self._scales_X = _quantized(weight_XD, _weight_steps())
-        self._for_few = _packed_by_fbgemm(bytes_XD, self._scales_X)
-        self._for_many = torch.ops.onednn.qlinear_prepack(bytes_XD, None)
+        int8_XD, self._scales_X = _quantized(weight_XD, _weight_steps())
+        self._for_few = _packed_by_fbgemm(int8_XD, self._scales_X)
+        self._for_many = torch.ops.onednn.qlinear_prepack(int8_XD, None)
         self._zeros_X = torch.zeros(X, dtype=torch.int32)
         self._bias_X = None if bias_X is None else bias_X.clone()
 
@@ -132,15 +130,15 @@ class TorchInt8Linear:
         scales_R1 = x_RD.abs().amax(1, keepdim=True).mul_(1 / 127).add_(1e-12)
         scaled_RD = x_RD / scales_R1
         if x_RD.size(0) <= _FEW:
-            # It rounds by itself, to bytes without a sign, 128 for zero.
+            # It rounds by itself, to uint8 with 128 for zero.
             product_RX: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
                 scaled_RD, 1.0, 128, self._for_few
             )
         else:
-            # Turning the highest bit of a byte takes its sign away and makes 128 of zero.
-            bytes_RD = scaled_RD.round_().to(torch.int8).view(torch.uint8).bitwise_xor_(128)
+            # Flipping the highest bit of an int8 adds 128: a uint8 with 128 for zero.
+            uint8_RD = scaled_RD.round_().to(torch.int8).view(torch.uint8).bitwise_xor_(128)
             product_RX = torch.ops.onednn.qlinear_pointwise(
-                bytes_RD,
+                uint8_RD,
                 1.0,
                 128,
                 self._for_many,
@@ -160,15 +158,15 @@ class TorchInt8Linear:
 
 
 def _quantized(weight_XD: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """Round the weights of each output to so many steps on either side of zero; give the bytes and the steps' sizes."""
+    """Return weights rounded to so many steps on either side of zero, as int8, and each output's size of a step."""
     scales_X = weight_XD.abs().amax(1).clamp_min(1e-12) / steps
     return (weight_XD / scales_X[:, None]).round().clamp(-steps, steps).to(torch.int8).contiguous(), scales_X
 
 
-def _packed_by_fbgemm(bytes_XD: Tensor, scales_X: Tensor) -> Any:
+def _packed_by_fbgemm(int8_XD: Tensor, scales_X: Tensor) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch means to part with these tensors, not with what multiplies them
         weight_XD = torch._make_per_channel_quantized_tensor(
-            bytes_XD, scales_X.double(), torch.zeros(len(scales_X), dtype=torch.int64), 0
+            int8_XD, scales_X.double(), torch.zeros(len(scales_X), dtype=torch.int64), 0
         )
         return torch.ops.quantized.linear_prepack(weight_XD, None)

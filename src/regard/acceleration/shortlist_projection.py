@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.acceleration.packed_linear import KernelInt8Linear, Linear, PackedInt8Weight
+from regard.acceleration.packed_linear import KernelInt8Linear, PackedInt8Weight, RowFunction
 from regard.decoding.shortlist import Words
 from regard.kernels.bindings import LinearPointers, kernels
 from regard.kernels.dispatch import threads
@@ -15,7 +15,7 @@ from regard.kernels.dispatch import threads
 class ShortlistProjection:
     """Logits of the words that each sentence of a decoding may use; those of all others are -∞."""
 
-    def __init__(self, output: Linear, vocab_size: int) -> None:
+    def __init__(self, output: RowFunction, vocab_size: int) -> None:
         self._output, self._W = output, vocab_size
         self._words: list[Words] = []
         self._chosen: list[PackedInt8Weight] = []

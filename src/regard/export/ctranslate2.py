@@ -57,7 +57,7 @@ def write_ctranslate2(pipeline: Translator, path: Path, quantized: bool) -> None
 
 
 def _round_weights(spec: Any, library: Any) -> None:
-    """Round weights to bytes, not as CTranslate2's own converters do: to 64 steps on either side of zero, not 127.
+    """Round weights to int8, not as CTranslate2's own converters do: to 64 steps on either side of zero, not 127.
 
     Processors without VNNI add two products in 16 bits, where 2 · 255 · 127 does not fit; on those, 127 steps cost
     more of a model's quality than they bring it elsewhere.

@@ -27,7 +27,12 @@ _READERS: dict[Runtime, Callable[[Path, TransformerConfig], OtherRuntime]] = {"c
 
 
 def check_exportable(model: Transformer) -> None:
-    """Raise a `ModelError` for what no export computes: a head, or a module that is not regard's own, unchanged."""
+    """Raise a `ModelError` for what no export computes: a head, or a module that is not regard's own, unchanged.
+
+    A model on another device than the CPU is an `InputError`: its weights are read in this process's memory.
+    """
+    if model.device.type != "cpu":
+        raise InputError(f"a model is exported from the CPU, and this one is on {model.device}; load it on the CPU")
     if (head := model.config.head) is not None:
         raise ModelError(f"only a model that writes a target can be exported: this one has a {head.kind} head")
     if (reason := unknown_part(model)) is not None:

@@ -19,7 +19,9 @@ from regard.errors import InputError, ModelError
 from regard.export.position_table import position_table
 from regard.layers.attention import MultiHeadAttention
 from regard.layers.embeddings import Embedding
+from regard.layers.kv_cache import KeyValue
 from regard.model import Transformer, TransformerConfig
+from regard.ops.attention import repeat_heads
 from regard.tasks.translation import Translator
 
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
@@ -43,18 +45,17 @@ class EncoderGraph(nn.Module):
         """Encode, and project for each layer of the decoder."""
         x_BSD = self.embed(source_BS, torch.arange(source_BS.size(1)))
         mask_B11S = _padding(source_BS, self.pad_id, x_BSD.dtype)
+        layer: Any
         for layer in self.layers:
-            attention: Any = layer.self_attention
 
-            def attend(x_BSD: Tensor, attention: Any = attention) -> Tensor:
-                key_BGSK, value_BGSV = _keys_and_values(attention, x_BSD)
-                return _attended(attention, x_BSD, key_BGSK, value_BGSV, mask_B11S)
+            def attend(x_BSD: Tensor, attention: MultiHeadAttention = layer.self_attention) -> Tensor:
+                return _attended(attention, x_BSD, attention.project_key_value(x_BSD), mask_B11S)
 
-            x_BSD = _around(layer.self_attention_residual, x_BSD, attend)
-            x_BSD = _around(layer.feed_forward_residual, x_BSD, layer.feed_forward)
+            x_BSD = layer.self_attention_residual(x_BSD, attend)
+            x_BSD = layer.feed_forward_residual(x_BSD, layer.feed_forward)
         if self.norm is not None:
             x_BSD = self.norm(x_BSD)
-        pairs = [_keys_and_values(cross, x_BSD) for cross in self.cross]  # type: ignore[arg-type]
+        pairs = [cross.project_key_value(x_BSD) for cross in self.cross]  # type: ignore[operator]
         return torch.stack([key for key, _ in pairs]), torch.stack([value for _, value in pairs])
 
 
@@ -83,22 +84,25 @@ class DecoderGraph(nn.Module):
         x_B1D = self.embed(token_B[:, None], position_1)
         mask_B11S = _padding(source_BS, self.pad_id, x_B1D.dtype)
         keys, values = [], []
+        layer: Any
         for number, layer in enumerate(self.layers):
-            itself: Any = layer.self_attention
-            cross: Any = layer.cross_attention
+            itself, cross = layer.self_attention, layer.cross_attention
 
-            def apply_self_attention(x_B1D: Tensor, itself: Any = itself, number: int = number) -> Tensor:
-                key_BG1K, value_BG1V = _keys_and_values(itself, x_B1D)
-                keys.append(torch.cat([past_keys[number], key_BG1K], dim=2))
-                values.append(torch.cat([past_values[number], value_BG1V], dim=2))
-                return _attended(itself, x_B1D, keys[-1], values[-1], None)
+            def apply_self_attention(
+                x_B1D: Tensor, itself: MultiHeadAttention = itself, number: int = number
+            ) -> Tensor:
+                new = itself.project_key_value(x_B1D)
+                keys.append(torch.cat([past_keys[number], new.key_BGSK], dim=2))
+                values.append(torch.cat([past_values[number], new.value_BGSV], dim=2))
+                return _attended(itself, x_B1D, KeyValue(keys[-1], values[-1]), None)
 
-            def apply_cross_attention(x_B1D: Tensor, cross: Any = cross, number: int = number) -> Tensor:
-                return _attended(cross, x_B1D, source_keys[number], source_values[number], mask_B11S)
+            def apply_cross_attention(x_B1D: Tensor, cross: MultiHeadAttention = cross, number: int = number) -> Tensor:
+                source = KeyValue(source_keys[number], source_values[number])
+                return _attended(cross, x_B1D, source, mask_B11S)
 
-            x_B1D = _around(layer.self_attention_residual, x_B1D, apply_self_attention)
-            x_B1D = _around(layer.cross_attention_residual, x_B1D, apply_cross_attention)
-            x_B1D = _around(layer.feed_forward_residual, x_B1D, layer.feed_forward)
+            x_B1D = layer.self_attention_residual(x_B1D, apply_self_attention)
+            x_B1D = layer.cross_attention_residual(x_B1D, apply_cross_attention)
+            x_B1D = layer.feed_forward_residual(x_B1D, layer.feed_forward)
         if self.norm is not None:
             x_B1D = self.norm(x_B1D)
         return self.output(x_B1D)[:, 0], torch.stack(keys), torch.stack(values)
@@ -121,31 +125,13 @@ class _EmbedGraph(nn.Module):
         return x_BTD
 
 
-def _around(residual: Any, x_BTD: Tensor, sublayer: Any) -> Tensor:
-    if residual.placement == "pre":
-        added: Tensor = x_BTD + sublayer(residual.norm(x_BTD))
-        return added
-    normed: Tensor = residual.norm(x_BTD + sublayer(x_BTD))
-    return normed
-
-
-def _keys_and_values(layer: MultiHeadAttention, x_BSD: Tensor) -> tuple[Tensor, Tensor]:
-    key_BSX, value_BSX = layer.key(x_BSD), layer.value(x_BSD)
-    heads = (x_BSD.size(0), x_BSD.size(1), layer.num_kv_heads, -1)
-    return key_BSX.reshape(heads).transpose(1, 2), value_BSX.reshape(heads).transpose(1, 2)
-
-
-def _attended(
-    layer: MultiHeadAttention, x_BTD: Tensor, key_BGSK: Tensor, value_BGSV: Tensor, mask: Tensor | None
-) -> Tensor:
-    B, T, _ = x_BTD.shape
-    query_BHTK = layer.query(x_BTD).reshape(B, T, layer.num_heads, layer.d_k).transpose(1, 2)
-    group = layer.num_heads // layer.num_kv_heads
-    key_BHSK = key_BGSK.repeat_interleave(group, dim=1) if group > 1 else key_BGSK
-    value_BHSV = value_BGSV.repeat_interleave(group, dim=1) if group > 1 else value_BGSV
-    scores_BHTS = query_BHTK @ key_BHSK.transpose(2, 3) * layer.d_k**-0.5
+def _attended(layer: MultiHeadAttention, x_BTD: Tensor, key_value: KeyValue, mask: Tensor | None) -> Tensor:
+    """Return the layer's output over keys and values; `mask` is additive, as graphs have it."""
+    query_BHTK = layer.project_query(x_BTD)
+    key_BHSK, value_BHSV = (repeat_heads(x_BGSX, layer.num_heads) for x_BGSX in key_value)
+    scores_BHTS = query_BHTK @ key_BHSK.mT * layer.scale
     weights_BHTS = (scores_BHTS if mask is None else scores_BHTS + mask).softmax(-1)
-    output: Tensor = layer.output((weights_BHTS @ value_BHSV).transpose(1, 2).reshape(B, T, -1))
+    output: Tensor = layer.output((weights_BHTS @ value_BHSV).transpose(1, 2).flatten(2))
     return output
 
 
@@ -212,11 +198,11 @@ def _quietly() -> Iterator[None]:
 
 
 def _quantize(path: Path, contracting: tuple[int, int]) -> None:
-    """Round the weights of both graphs to bytes, and what they are multiplied with as they run.
+    """Round the weights of both graphs to int8, and what they are multiplied with as they run.
 
     Weights are in 7 bits: processors without VNNI add two products in 16 bits, which larger ones overflow. Those of
-    the shape `contracting`, which make the hidden layer narrow again, stay floats: ONNX Runtime rounds a whole batch by
-    one scale, and a few large numbers there leave little of the small ones.
+    the shape `contracting`, which make the hidden layer narrow again, stay float32: ONNX Runtime rounds a whole batch
+    by one scale, and a few large numbers there leave little of the small ones.
     """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic

@@ -1,8 +1,11 @@
 """Comparison of an exported model with the original."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+import torch
 
 from regard.export.check_set import CheckSet
 from regard.tasks import score
@@ -45,6 +48,8 @@ class Verification:
     @property
     def failure(self) -> str | None:
         """What is not as it must be, if anything."""
+        if math.isnan(self.largest_difference) or math.isnan(self.rise):
+            return "a token's log-probability is not a number"
         if self.quantized and self.bleu is not None and self.sentences >= _ENOUGH:
             here, there = self.bleu
             if here - there > _BLEU:
@@ -76,10 +81,11 @@ def verify(other: OtherRuntime, pipeline: Translator, checked: CheckSet, *, quan
     there = other.greedy(sources, limits, sorted({*pipeline.target.special} - {pipeline.source_end}))
     forced = list(zip(sources, checked.targets, strict=True))
     differences = [
-        one - two
+        0.0 if one == two else one - two  # both may be -inf
         for ours, theirs in zip(pipeline.token_log_probabilities(forced), other.log_probabilities(forced), strict=True)
         for one, two in zip(ours, theirs, strict=True)
     ]
+    differences_N = torch.tensor(differences, dtype=torch.float64)
     bleu = None
     if checked.references is not None:
         texts = ([pipeline.target.decode(tokens) for tokens in written] for written in (here, there))
@@ -88,8 +94,8 @@ def verify(other: OtherRuntime, pipeline: Translator, checked: CheckSet, *, quan
     return Verification(
         sentences=len(sources),
         origin=checked.origin,
-        largest_difference=max(map(abs, differences)),
-        rise=sum(differences) / len(differences),
+        largest_difference=differences_N.abs().max().item(),
+        rise=differences_N.mean().item(),
         same=sum(one == two for one, two in zip(here, there, strict=True)) / len(sources),
         bleu=bleu,
         quantized=quantized,

@@ -50,7 +50,7 @@ class HuggingFacePipeline(ABC):
     @property
     def device(self) -> torch.device:
         """Where the model is."""
-        return self.pipeline.model.device
+        return self.pipeline.device
 
     def __call__(self, inputs: Any, *, batch_size: int | None = None, **options: Any) -> Any:
         """Return the result of an input, the results of a list, or those of any other iterable one after the other.
@@ -107,7 +107,7 @@ class HuggingFacePipeline(ABC):
     def _texts(self, inputs: list[Any], truncation: object, most: int | None = None) -> list[str]:
         """Return inputs that are texts. If asked to, cut those that have more tokens than a model has positions."""
         texts = checked_texts(inputs, "inputs")
-        config = self.pipeline.model.config
+        config = self.pipeline.config
         if most is None and config.longest is not None:
             most = config.longest - 1  # a tag may come before the text
         if most is None or truncation in (None, False, "do_not_truncate"):

@@ -88,7 +88,7 @@ def pipeline(
     cls = _pipeline_class("translation" if pair else name)
     made = cls(_loaded(model, name, cls, _device(device, device_map)), name, **options)
     for part, given in (("tokenizer", tokenizer), ("config", config)):
-        own = (model, made.tokenizer if part == "tokenizer" else made.model.config)
+        own = (model, made.tokenizer if part == "tokenizer" else made.pipeline.config)
         if given is not None and not any(given is one or given == one for one in own):
             raise InputError(f"{part}={shown(given)} is not supported: {_OTHER}")
     if model is None and isinstance(made, TranslationPipeline):
@@ -128,8 +128,8 @@ def _loaded(
     if isinstance(model, Pipeline):
         if model.kind not in cls.kinds:
             raise ModelError(f"the model is for {model.kind}, not {task}")
-        if device != "cpu" and resolve_device(device) != model.model.device:
-            raise InputError(f"device is {device}, and the model is on {model.model.device} already")
+        if device != "cpu" and resolve_device(device) != model.device:
+            raise InputError(f"device is {device}, and the model is on {model.device} already")
         return model
     if model is None:
         model = _default_model(task, cls)

@@ -4,17 +4,20 @@ from regard.acceleration.backend import Backend
 from regard.acceleration.known import unknown_part
 from regard.acceleration.known_classes import KERNEL_PARTS
 from regard.acceleration.packed_decoder import PackedBackend
-from regard.acceleration.packed_linear import Precision
+from regard.acceleration.packed_linear import DecodingPrecision
 from regard.decoding.shortlist import Shortlist
 from regard.errors import InputError
 from regard.inference.cache_check import decodes_alike
 from regard.inference.generic_decoder import GenericBackend
 from regard.inference.uncached_decoder import UncachedBackend
+from regard.layers.dropout_rates import dropout_rates
 from regard.model import Transformer
 from regard.model.own_forward import has_own_forward
 
 
-def choose_backend(model: Transformer, precision: Precision = "float", shortlist: Shortlist | None = None) -> Backend:
+def choose_backend(
+    model: Transformer, precision: DecodingPrecision = "float", shortlist: Shortlist | None = None
+) -> Backend:
     """Return the fastest backend that computes what the model computes.
 
     >>> import regard
@@ -48,7 +51,4 @@ def drops_units(model: Transformer) -> bool:
     >>> drops_units(model), drops_units(model.eval())
     (True, False)
     """
-    return any(module.training and any(getattr(module, name, 0.0) for name in _RATES) for module in model.modules())
-
-
-_RATES = ("rate", "dropout")
+    return any(layer.training and rate > 0.0 for layer, _, rate in dropout_rates(model))

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
+from torch import nn
 
 from regard.acceleration.backend import Backend
 from regard.acceleration.candidates import candidate_selector
@@ -32,16 +33,24 @@ def decode(
     Sources come with their end. They are decoded longest first, as many together as keep beams times tokens within
     the budget; which ones are together makes no difference to any.
     """
-    was_training = model.training
-    model.eval()
-    backend = choose_backend(model)
     settings = SearchSettings(beam=beam, length_penalty=length_penalty)
-    requests = [Request(limit=target_limit(backend, source, settings)) for source in sources]
-    try:
+    with _evaluation_mode(model):
+        backend = choose_backend(model)
+        requests = [Request(limit=target_limit(backend, source, settings)) for source in sources]
         found = decode_requests(backend, sources, requests, settings, budget=budget)
-    finally:
-        model.train(was_training)
     return [hypotheses[0] for hypotheses in found]
+
+
+@contextmanager
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode for a while; then each of its modules is again in the mode that it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def default_limit(backend: Backend, source: Sequence[int]) -> int:

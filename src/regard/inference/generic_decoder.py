@@ -25,7 +25,7 @@ class GenericBackend(Backend):
 
     def __init__(self, model: Transformer, shortlist: Shortlist | None = None, *, reason: str = "") -> None:
         super().__init__(model, shortlist)
-        self.device = model.device
+        self.device, self.reason = model.device, reason
         self.name = f"{self.kind} ({reason})" if reason else self.kind
 
     @property

@@ -11,7 +11,8 @@ import torch
 
 from regard.acceleration.backend import Backend
 from regard.acceleration.known import unknown_part
-from regard.acceleration.packed_linear import Precision, int8_is_fast
+from regard.acceleration.known_classes import KERNEL_PARTS
+from regard.acceleration.packed_linear import DecodingPrecision, int8_is_fast
 from regard.acceleration.snapshot import Snapshot
 from regard.data import Tokenizer
 from regard.data.tokenizer import load_tokenizers
@@ -145,6 +146,16 @@ class Pipeline:
         self._is_shared = True
         return self._model
 
+    @property
+    def config(self) -> TransformerConfig:
+        """The configuration of the model."""
+        return self._model.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self._model.device
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(value for _, value in self._summary())})"
 
@@ -187,17 +198,17 @@ class Pipeline:
         if self._snapshot is not None and self._snapshot.is_current(whole=self._is_shared):
             return
         self._snapshot = None
-        self.precision: Precision = self._chosen_precision()
+        self.precision: DecodingPrecision = self._chosen_precision()
         self._chosen: Backend | None = None
         if self.shape != "encoder-only":
             self._chosen = choose_backend(self._model, self.precision, self.shortlist)
         self._snapshot = Snapshot(self._model)
 
-    def _chosen_precision(self) -> Precision:
+    def _chosen_precision(self) -> DecodingPrecision:
         if self._requested != "auto":
             return self._requested
         is_fit = all(weight.is_cpu and weight.dtype == torch.float32 for weight in self._model.parameters())
-        is_fit = is_fit and self.shape != "encoder-only" and unknown_part(self._model) is None
+        is_fit = is_fit and self.shape != "encoder-only" and unknown_part(self._model, KERNEL_PARTS) is None
         is_fit = is_fit and not drops_units(self._model)
         return "int8" if is_fit and int8_is_fast() else "float"
 

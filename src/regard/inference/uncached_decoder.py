@@ -1,6 +1,7 @@
-"""The decoder for models that no cache fits: it calls the model with whole prefixes.
+"""The decoder for models that are decoded without a cache: it calls the model with whole prefixes.
 
-A `forward` of the model's own, or a hook on it, is not a part of `decode`; and a layer may depend on other positions.
+A `forward` of the model's own, or a hook on it, is not a part of `decode`; a layer may depend on other positions, as a
+convolution does, or have no cache.
 """
 
 from collections.abc import Sequence
@@ -45,10 +46,11 @@ class Prefixes:
 class UncachedDecoder(GenericDecoder):
     """Sentences that are being decoded by `model(source, target)`, which computes each prefix anew."""
 
-    def __init__(self, *args: Any, attention: bool = False, **kwargs: Any) -> None:
+    def __init__(self, backend: GenericBackend, *args: Any, attention: bool = False, **options: Any) -> None:
         if attention:
-            raise InputError("a model with a forward of its own, or hooks on it, returns no attention weights")
-        super().__init__(*args, **kwargs)
+            reason = f" ({backend.reason})" if backend.reason else ""
+            raise InputError(f"a model that is decoded without a cache returns no attention weights{reason}")
+        super().__init__(backend, *args, **options)
 
     def prefill(self, numbers: Sequence[int], prefixes: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Take sentences in with what they start with; return logits (B, W) and the prefixes' log-probabilities (B)."""
@@ -87,7 +89,7 @@ class UncachedDecoder(GenericDecoder):
 
 
 class UncachedBackend(GenericBackend):
-    """A model that is called with whole prefixes."""
+    """A model that is decoded without a cache: it is called with whole prefixes."""
 
     kind: ClassVar[str] = "generic decoder without a cache"
 

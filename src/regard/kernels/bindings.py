@@ -8,6 +8,8 @@ REGARD_KERNELS chooses the instructions: "off", "avx2" or "vnni" (AVX-512 with V
 
 import ctypes
 import os
+import platform
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -17,6 +19,7 @@ from torch import Tensor
 
 from regard.errors import ConfigError, InputError, KernelError, OutOfMemoryError
 
+_BUILD = "With a C++ compiler (g++ or clang++), installing regard again builds them."
 LANES = 8
 """Floats that kernels compute at once: rows of a multiple of these have no remainder."""
 
@@ -261,6 +264,8 @@ class KernelStatus(NamedTuple):
     """"avx2", "vnni", or None without kernels."""
     reason: str = ""
     """Why there are none."""
+    advice: str = ""
+    """What to do about it, if anything."""
 
 
 def kernel_status() -> KernelStatus:
@@ -290,14 +295,14 @@ def _load() -> tuple[ctypes.CDLL | None, KernelStatus]:
     if requested not in ("", "off", *_LEVELS):
         raise ConfigError(f"REGARD_KERNELS is {requested!r}; it must be off, avx2 or vnni, or not be set")
     if requested == "off":
-        return None, KernelStatus(None, "REGARD_KERNELS is off")
+        return None, KernelStatus(None, "REGARD_KERNELS is off", "Unset REGARD_KERNELS to use them.")
     try:
         library = _checked_library()
         level = requested or _best_level(library)
     except _UnusableError as error:
         if requested:
             raise ConfigError(f"REGARD_KERNELS is {requested}, but there are no kernels: {error}") from None
-        return None, KernelStatus(None, str(error))
+        return None, KernelStatus(None, str(error), error.advice)
     if _LEVELS[level] > library.regard_best_level():
         raise ConfigError(f"REGARD_KERNELS is {level}, but this processor does not have {_INSTRUCTIONS[level]}")
     library.regard_set_level(_LEVELS[level])
@@ -305,12 +310,18 @@ def _load() -> tuple[ctypes.CDLL | None, KernelStatus]:
 
 
 class _UnusableError(Exception):
-    """Why a library cannot be used."""
+    """Why a library cannot be used, and what to do about it, if anything."""
+
+    def __init__(self, reason: str, advice: str = _BUILD) -> None:
+        super().__init__(reason)
+        self.advice = advice
 
 
 def _checked_library() -> ctypes.CDLL:
     if not LIBRARY.exists():
-        raise _UnusableError("they were not built, for want of a C++ compiler")
+        if platform.machine() != "x86_64" or sys.platform == "win32":  # `hatch_build.py` builds none there
+            raise _UnusableError(f"there are none for {platform.machine()} on {sys.platform}", advice="")
+        raise _UnusableError("they were not built when the package was installed")
     try:
         library = ctypes.CDLL(str(LIBRARY))
     except OSError as error:
@@ -331,7 +342,7 @@ def _best_level(library: ctypes.CDLL) -> str:
     best = library.regard_best_level()
     found = [name for name, level in _LEVELS.items() if level == best]
     if not found:
-        raise _UnusableError(f"this processor does not have {_INSTRUCTIONS['avx2']}")
+        raise _UnusableError(f"this processor does not have {_INSTRUCTIONS['avx2']}", advice="")
     return found[0]
 
 

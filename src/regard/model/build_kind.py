@@ -27,11 +27,11 @@ def build_kind(
     pattern: Pattern | None = None,
 ) -> AttentionKind | None:
     """Build the kind of attention of a layer in one of its roles; None where it is the softmax."""
-    own = getattr(config.attention, role).kind
-    chosen = own if own is not None or role == "cross" else config.attention.kind
-    if chosen is None or chosen == "softmax":
+    chosen = config.attention.kind_of(role)
+    if chosen == "softmax":
         return None
-    key = "model.attention.kind" if own is None else f"model.attention.{role}.kind"
+    has_own = getattr(config.attention, role).kind is not None
+    key = f"model.attention.{role}.kind" if has_own else "model.attention.kind"
     kind = _built(chosen, config, layer)
     _check_role(key, chosen, kind, role)
     _check_company(key, chosen, kind, config, positions, pattern)

@@ -9,9 +9,8 @@ from regard.model.variations import BigBirdConfig, BlocksConfig, LongformerConfi
 
 def build_pattern(config: TransformerConfig, role: Role, layer: int) -> Pattern | None:
     """Build the pattern of a layer in one of its roles; None where queries attend to all keys."""
-    own = getattr(config.attention, role).pattern
-    chosen = own if own is not None or role == "cross" else config.attention.pattern
-    if chosen is None or chosen == "none":
+    chosen = config.attention.pattern_of(role)
+    if chosen is None:
         return None
     if role == "cross":
         raise InputError(

@@ -6,9 +6,23 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from regard.layers import head_width
+from regard.layers.kinds.kind import Role
 from regard.model.config import TransformerConfig
 from regard.model.head_config import ClassificationConfig
-from regard.model.variations import ABSOLUTE, position_kind
+from regard.model.variations import (
+    ABSOLUTE,
+    BigBirdConfig,
+    BlocksConfig,
+    KindConfig,
+    LinearConfig,
+    LinformerConfig,
+    LongformerConfig,
+    NystromConfig,
+    PatternConfig,
+    PerformerConfig,
+    WindowConfig,
+    position_kind,
+)
 
 # The end of a module's name, what the equations call its weight and its bias, and the weight's shape in our letters.
 # The first that fits counts.
@@ -132,6 +146,7 @@ def _parameter_rows(config: TransformerConfig, parameters: Mapping[str, Tensor])
 def _flow(config: TransformerConfig) -> list[list[str]]:
     z = _sizes(config)
     D, H, G, K, V = (z[letter] for letter in "DHGKV")
+    scores = _scores(config, H, K)
     kind = position_kind(config.positions)
     position = [["positions", "P", f"{kind}, added to X and to Y", _shape(("T", D))]]
     if kind not in ABSOLUTE:
@@ -144,20 +159,38 @@ def _flow(config: TransformerConfig) -> list[list[str]]:
         ["embedded target", "Y + P", "input to the decoder", _shape(("B", "T", D))],
         ["states", "h_{1:T}", "decoder output", _shape(("B", "T", D))],
     ]
+    heads = _shape(("B", H, "T", V))
     attention = [
         ["x", "H", "what a layer attends from or to", _shape(("B", "T or S", D))],
         ["query_BHTK", "Q^p", "queries", _shape(("B", H, "T", K))],
         ["key_BGSK", "K^p", "keys", _shape(("B", G, "S", K))],
         ["value_BGSV", "V^p", "values", _shape(("B", G, "S", V))],
-        ["scores_BHTS", "QKᵀ/√d_k", f"scaled by 1/√{K} = {K**-0.5:.4g}", _shape(("B", H, "T", "S"))],
-        ["mask", "M", "boolean; 0 or -∞ in the equation", "(B, H, T, S)"],
-        ["weights_BHTS", "softmax", "each row sums to 1", _shape(("B", H, "T", "S"))],
-        ["heads_BHTV", "head_p", "weighted sums of values", _shape(("B", H, "T", V))],
+        *scores,
+        ["heads_BHTV", "head_p", "weighted sums of values" if scores else "outputs of the heads", heads],
         ["concatenated", "Concat", "all heads side by side", _shape(("B", "T", H * V))],
         ["output", "MultiHead", "combined attention", _shape(("B", "T", D))],
     ]
     stacks = (encoder if config.encoder_layers else []) + (decoder if config.decoder_layers else [])
     return [*attention, *(position if kind != "none" else []), *stacks, _logits(config)]
+
+
+def _scores(config: TransformerConfig, H: int, K: int) -> list[list[str]]:
+    """Return rows for scores, mask and weights; none where no role of attention has scores."""
+    roles, scale = _roles(config), config.attention.scale
+    with_scores = [role for role in roles if config.attention.kind_of(role) == "softmax"]
+    if not with_scores:
+        return []
+    shape = _shape(("B", H, "T", "S"))
+    equation, scaled = "QKᵀ/√d_k", f"scaled by 1/√{K} = {K**-0.5:.4g}"
+    if scale is not None:
+        equation, scaled = "QKᵀ·scale", f"scaled by {scale:.4g}"
+    where = [] if with_scores == roles else [["", "", f"(scores in {', '.join(with_scores)} only)", ""]]
+    return [
+        ["scores_BHTS", equation, scaled, shape],
+        ["mask", "M", "boolean; 0 or -∞ in the equation", "(B, H, T, S)"],
+        ["weights_BHTS", "softmax", "each row sums to 1", shape],
+        *where,
+    ]
 
 
 def _logits(config: TransformerConfig) -> list[str]:
@@ -170,14 +203,68 @@ def _logits(config: TransformerConfig) -> list[str]:
 
 
 def _attentions(config: TransformerConfig) -> list[list[str]]:
+    """Return a row for each role of attention, with its mask, and further rows with its pattern and its kind."""
     rows = []
-    if config.encoder_layers:
-        rows.append(["encoder", "self: source to source", "padding of the source; else bidirectional"])
-    if config.decoder_layers:
-        rows.append(["decoder", "self: target to target", "causal"])
-    if config.kind == "encoder-decoder":
-        rows.append(["decoder", "cross: target to source", "padding of the source"])
+    for role in _roles(config):
+        pattern, kind = config.attention.pattern_of(role), config.attention.kind_of(role)
+        layer, attention, mask = _ROLES[role]
+        if role == "encoder" and pattern is None:
+            mask += "; else bidirectional"
+        said = [*_pattern_texts(pattern, role), *([] if kind == "softmax" else [_kind_text(kind)])]
+        rows += [[layer, attention, mask], *(["", "", text] for text in said)]
     return rows
+
+
+_ROLES: dict[Role, tuple[str, str, str]] = {
+    "encoder": ("encoder", "self: source to source", "padding of the source"),
+    "decoder": ("decoder", "self: target to target", "causal"),
+    "cross": ("decoder", "cross: target to source", "padding of the source"),
+}
+"""The layer, the attention and the mask of each role."""
+
+
+def _roles(config: TransformerConfig) -> list[Role]:
+    """Return the roles that attention has in a model."""
+    has_encoder, has_decoder = config.encoder_layers > 0, config.decoder_layers > 0
+    there: dict[Role, bool] = {"encoder": has_encoder, "decoder": has_decoder, "cross": has_encoder and has_decoder}
+    return [role for role, is_there in there.items() if is_there]
+
+
+def _pattern_texts(pattern: PatternConfig | None, role: Role) -> list[str]:
+    """Return which keys a sparse pattern leaves, in lines of at most 46 characters."""
+    side = "to each side" if role == "encoder" else "before the query"
+    match pattern:
+        case WindowConfig():
+            sinks = [f"and the first {pattern.sinks:,} positions"] if pattern.sinks else []
+            return [f"window of {pattern.size:,} keys {side}", *sinks]
+        case LongformerConfig():
+            return [
+                f"Longformer: window of {pattern.size:,} keys {side}",
+                f"and {pattern.global_tokens:,} global tokens",
+            ]
+        case BigBirdConfig():
+            return [
+                f"BigBird, blocks of {pattern.block:,}: {pattern.window_blocks:,} {side},",
+                f"{pattern.global_blocks:,} global, {pattern.random_blocks:,} random",
+            ]
+        case BlocksConfig():
+            return [f"matrix of {len(pattern.rows):,} by {len(pattern.rows):,} blocks of {pattern.block:,}"]
+    return []
+
+
+def _kind_text(kind: KindConfig) -> str:
+    """Return what is computed in place of the softmax over all keys."""
+    match kind:
+        case LinearConfig():
+            gating = "" if kind.gating == "none" else f", gating {kind.gating}"
+            return f"linear attention, features {kind.feature_map}{gating}"
+        case PerformerConfig():
+            return f"Performer, {kind.features:,} random features"
+        case LinformerConfig():
+            return f"Linformer, {kind.width:,} mixtures of positions"
+        case NystromConfig():
+            return f"Nyströmformer, {kind.landmarks:,} landmarks"
+    return "softmax"
 
 
 def _shape(sizes: Sequence[int | str]) -> str:

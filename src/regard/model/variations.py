@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from regard.configs import Config
 from regard.errors import InputError
+from regard.layers.kinds.kind import Role
 from regard.layers.kinds.linear import FeatureMap, Gating
 from regard.layers.patterns.blocks import check_matrix
 from regard.layers.positions.t5_bias import check_t5_buckets
@@ -304,3 +305,16 @@ class AttentionConfig(Config):
     """What the decoder's self-attention has of its own."""
     cross: RoleConfig = RoleConfig()
     """What cross-attention has of its own."""
+
+    def pattern_of(self, role: Role) -> PatternConfig | None:
+        """Return the pattern of a role; None where queries attend to all keys."""
+        own: PatternConfig | Literal["none"] | None = getattr(self, role).pattern
+        chosen = own if own is not None or role == "cross" else self.pattern
+        return None if chosen == "none" else chosen
+
+    def kind_of(self, role: Role) -> KindConfig:
+        """Return the kind of attention of a role."""
+        own: KindConfig | None = getattr(self, role).kind
+        if own is None:
+            return "softmax" if role == "cross" else self.kind
+        return own

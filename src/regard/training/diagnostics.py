@@ -27,7 +27,6 @@ from regard.training.environment import cpu_name
 
 _COMPARISONS = 6
 _TORCH = "torch's"
-_BUILD = "Install a C++ compiler (g++ or clang++) and install regard again to build them."
 _REPORT = "This is unexpected: run it again on an idle machine, and report it if it persists"
 
 
@@ -94,8 +93,7 @@ def _threads(count: int) -> Iterator[None]:
 def _kernels(status: KernelStatus) -> Finding:
     if status.level is not None:
         return Finding("kernels", f"level {status.level}; REGARD_KERNELS=off|avx2|vnni chooses another.")
-    advice = "Unset REGARD_KERNELS to use them." if os.environ.get("REGARD_KERNELS") == "off" else _BUILD
-    return Finding("kernels", f"none, torch computes instead: {status.reason}.", advice)
+    return Finding("kernels", f"none, torch computes instead: {status.reason}.", status.advice)
 
 
 def _memory(kept: bool) -> Finding:

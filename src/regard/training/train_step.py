@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from regard.acceleration.accelerate import accelerate
 from regard.devices import widest_float
 from regard.errors import ConfigError, ModelError
-from regard.layers import Dropout, MultiHeadAttention
+from regard.layers.dropout_rates import dropout_rates
 from regard.model import Transformer, TransformerConfig
 from regard.model.directory import check_model
 from regard.model.transformer import plain_model
@@ -80,7 +80,7 @@ class TrainStep:
             raise ConfigError("training.precision is int8, which is for CPUs without compile; bfloat16 is for GPUs")
         self._sum_dtype = widest_float(self.device)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=run.training.precision == "float16")
-        self._rates = _dropout_rates(self.model)
+        self._rates = dropout_rates(self.model)
         self._sharded = run.training.sharded and processes.count > 1
         self._objective: nn.Module = _Objective(self.model)
         if run.training.compile:
@@ -241,17 +241,6 @@ class TrainStep:
         if longest is not None and not (whole.is_cpu and not whole > longest):
             nn.utils.clip_grads_with_norm_(self.model.parameters(), longest, norm)
         return whole
-
-
-def _dropout_rates(model: Transformer) -> list[tuple[nn.Module, str, float]]:
-    """Return every layer that drops something, and the name and the value of its rate."""
-    found: list[tuple[nn.Module, str, float]] = []
-    for layer in model.modules():
-        if isinstance(layer, Dropout):
-            found.append((layer, "rate", layer.rate))
-        elif isinstance(layer, MultiHeadAttention):
-            found.append((layer, "dropout", layer.dropout))
-    return found
 
 
 class _Objective(nn.Module):

@@ -11,7 +11,7 @@ from regard import Transformer, TransformerConfig
 from regard.acceleration import packed_decoder
 from regard.acceleration.packed_decoder import PackedBackend
 from regard.acceleration.packed_layers import PackedStack
-from regard.acceleration.packed_linear import Precision
+from regard.acceleration.packed_linear import DecodingPrecision
 from regard.inference.backends import choose_backend
 from regard.inference.generic_decoder import GenericBackend
 from regard.kernels.bindings import kernels
@@ -68,6 +68,15 @@ def test_the_packed_decoder_gives_the_logits_of_the_model(variation: str) -> Non
         torch.testing.assert_close(decoded(PackedBackend(model)), decoded(GenericBackend(model)))
 
 
+@pytest.mark.parametrize("variation", VARIATIONS)
+def test_int8_comes_close_to_float(variation: str) -> None:
+    model = model_with(variation)
+    with torch.inference_mode():
+        quantized, exact = (decoded(PackedBackend(model, precision)) for precision in ("int8", "float"))
+    difference = (quantized - exact).abs().mean() / exact.std()
+    assert 0.0 < difference < 0.05
+
+
 @pytest.mark.skipif(kernels() is None, reason="there are no kernels here")
 @pytest.mark.parametrize("variation", VARIATIONS)
 def test_kernels_give_what_the_packed_layers_give_in_int8(variation: str) -> None:
@@ -113,7 +122,7 @@ def test_a_long_source_is_read_in_blocks(variation: str) -> None:
 @pytest.mark.parametrize("precision", ["float", "int8"])
 @pytest.mark.parametrize("variation", [name for name in VARIATIONS if name.endswith("in a window")])
 def test_a_long_source_is_read_in_segments_as_it_is_read_at_once(
-    variation: str, precision: Precision, monkeypatch: pytest.MonkeyPatch
+    variation: str, precision: DecodingPrecision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend, sources = PackedBackend(model_with(variation), precision), [[5, 6, 7, 8] * 16, [9] * 20, [10, 11] * 24]
     whole, _ = backend.read(sources)

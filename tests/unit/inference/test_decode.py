@@ -1,6 +1,7 @@
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import count
 
 import pytest
@@ -9,13 +10,13 @@ from torch import Tensor
 
 from regard import Transformer, TransformerConfig
 from regard.acceleration.packed_decoder import PackedBackend, PackedDecoder
-from regard.acceleration.packed_linear import Precision
+from regard.acceleration.packed_linear import DecodingPrecision
 from regard.decoding import Request, SearchSettings
 from regard.errors import InputError, ModelError
 from regard.inference.decode import decode, decode_requests
 
 
-def model_of(**changes: int) -> Transformer:
+def model_of(**changes: int | None) -> Transformer:
     fields = {"vocab_size": 20, "d_model": 16, "d_ff": 16, "bos_id": 1, "eos_id": 2, **changes}
     return Transformer(TransformerConfig.preset("tiny", **fields))
 
@@ -41,6 +42,17 @@ def test_a_model_must_know_where_to_start() -> None:
         decode(model, [[3, 2]])
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_each_module_stays_in_training_or_evaluation_mode(fails: bool) -> None:
+    model = model_of(**({} if not fails else {"bos_id": None})).train()
+    assert model.encoder is not None
+    model.encoder.eval()  # frozen
+    before = [module.training for module in model.modules()]
+    with pytest.raises(InputError) if fails else nullcontext():
+        decode(model, [[5, 6, 2]])
+    assert [module.training for module in model.modules()] == before
+
+
 def test_a_model_of_any_floating_point_type_is_decoded() -> None:
     torch.manual_seed(0)
     model = model_of().eval()
@@ -59,7 +71,7 @@ def three_threads() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("precision", ["float", "int8"])
-def test_several_searches_at_once_find_what_one_finds(precision: Precision, three_threads: None) -> None:
+def test_several_searches_at_once_find_what_one_finds(precision: DecodingPrecision, three_threads: None) -> None:
     torch.manual_seed(0)
     model = model_of().eval()
     backend = PackedBackend(model.double() if precision == "float" else model, precision)

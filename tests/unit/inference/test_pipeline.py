@@ -374,6 +374,23 @@ def test_a_precision_of_ones_own_choice_follows_the_model() -> None:
     assert pipeline.precision == chosen
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"positions": "rope"},
+        {"positions": "alibi"},
+        {"positions": {"kind": "t5"}},
+        {"attention": {"pattern": {"kind": "window", "size": 3}}},
+        {"attention": {"scale": 1.0}},
+    ],
+)
+def test_int8_is_chosen_for_relative_positions_windows_and_scales(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regard.inference.pipeline.int8_is_fast", lambda: True)
+    assert small_pipeline(precision="auto", **changes).backend.startswith("packed int8 decoder")
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     "options",

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import torch
 from regard.errors import InputError, KernelError, OutOfMemoryError, RegardError
 from regard.kernels import bindings
 from regard.kernels.bindings import LIBRARY, kernel_status, kernels, layout, library
+from regard.training.diagnostics import _kernels
 
 needs_kernels = pytest.mark.skipif(kernels() is None, reason=f"there are no kernels: {kernel_status().reason}")
 needs_vnni = pytest.mark.skipif(kernel_status().level != "vnni", reason="the processor has no AVX-512 VNNI")
@@ -42,7 +44,7 @@ def regard(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
     )
 
 
-STATUS = "print(*kernel_status(), kernels() is None, sep='|')"
+STATUS = "print(*kernel_status()[:2], kernels() is None, sep='|')"
 
 
 @needs_kernels
@@ -107,9 +109,38 @@ def test_a_library_that_is_missing_or_broken_is_not_used(tmp_path: Path) -> None
     missing, text = tmp_path / "missing.so", tmp_path / "text.so"
     text.write_text("not a library")
     not_built, chosen, broken = statuses((missing, ""), (missing, "avx2"), (text, ""))
-    assert not_built == "None|they were not built, for want of a C++ compiler|True"
-    assert chosen == "REGARD_KERNELS is avx2, but there are no kernels: they were not built, for want of a C++ compiler"
+    reason = (
+        "they were not built when the package was installed"
+        if platform.machine() == "x86_64" and sys.platform != "win32"
+        else "there are none for"
+    )
+    assert not_built.startswith(f"None|{reason}")
+    assert chosen.startswith(f"REGARD_KERNELS is avx2, but there are no kernels: {reason}")
     assert broken.startswith(f"None|{text} cannot be loaded: ")
+
+
+@pytest.mark.parametrize(
+    ("machine", "system", "reason", "advises"),
+    [
+        ("x86_64", "linux", "they were not built when the package was installed", True),
+        ("x86_64", "darwin", "they were not built when the package was installed", True),
+        ("arm64", "darwin", "there are none for arm64 on darwin", False),
+        ("aarch64", "linux", "there are none for aarch64 on linux", False),
+        ("AMD64", "win32", "there are none for AMD64 on win32", False),
+    ],
+)
+def test_advice_to_build_kernels_is_given_where_they_can_be_built(
+    machine: str, system: str, reason: str, advises: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bindings, "LIBRARY", tmp_path / "missing.so")
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.delenv("REGARD_KERNELS", raising=False)
+    _, status = bindings._load.__wrapped__()
+    assert (status.level, status.reason) == (None, reason)
+    assert bool(status.advice) == advises
+    finding = _kernels(status)
+    assert (finding.text, finding.advice) == (f"none, torch computes instead: {reason}.", status.advice)
 
 
 def stub(path: Path, *, level: int, version: int = bindings._VERSION, without: str = "") -> Path:

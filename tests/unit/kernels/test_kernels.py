@@ -91,5 +91,5 @@ def test_what_is_not_a_number_does_not_become_one() -> None:
             found_RX = linear(x_RD)
             assert found_RX[1].isnan().all()
             assert not found_RX[[0, 2]].isnan().any()
-    with pytest.raises(InputError, match="bytes are computed from float32"):
+    with pytest.raises(InputError, match="int8 decoding is for float32 models, and this is torch.float64"):
         linear(torch.ones(3, 18, dtype=torch.float64))

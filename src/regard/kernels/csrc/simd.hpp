@@ -90,7 +90,6 @@ REGARD_INLINE Vec min(Vec a, Vec b) { return {_mm256_min_ps(a.v, b.v)}; }
 REGARD_INLINE IntVec max(IntVec a, IntVec b) { return {_mm256_max_epi32(a.v, b.v)}; }
 
 // Comparisons with NaN are false, but for not_less.
-REGARD_INLINE Mask equal(Vec a, Vec b) { return {_mm256_cmp_ps(a.v, b.v, _CMP_EQ_OQ)}; }
 REGARD_INLINE Mask at_most(Vec a, Vec b) { return {_mm256_cmp_ps(a.v, b.v, _CMP_LE_OQ)}; }
 REGARD_INLINE Mask at_least(Vec a, Vec b) { return {_mm256_cmp_ps(a.v, b.v, _CMP_GE_OQ)}; }
 REGARD_INLINE Mask not_less(Vec a, Vec b) { return {_mm256_cmp_ps(a.v, b.v, _CMP_NLT_UQ)}; }

@@ -8,8 +8,8 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 namespace regard {
@@ -25,15 +25,16 @@ class Pool {
   void run(int64_t parts, const Part& part) {
     Job job{part, parts};
     std::unique_lock lock(mutex_);
-    jobs_.push_back(&job);
+    // Threads are started first: an error here leaves no job behind that points into a stack that is gone.
     while (count_ < parts - 1) {
       try {
         std::thread([this] { wait_for_work(); }).detach();
         ++count_;
-      } catch (const std::system_error&) {  // the system gives no more threads: there is one at least, this
+      } catch (const std::exception&) {  // no more threads, or no memory for one: there is one at least, this
         break;
       }
     }
+    jobs_.push_back(&job);
     wake_.notify_all();
     // A part that nobody has taken is done here, so that nothing depends on there being others.
     while (job.next < job.parts) do_a_part(job, lock);

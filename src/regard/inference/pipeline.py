@@ -11,7 +11,6 @@ import torch
 
 from regard.acceleration.backend import Backend
 from regard.acceleration.known import unknown_part
-from regard.acceleration.known_classes import KERNEL_PARTS
 from regard.acceleration.packed_linear import DecodingPrecision, int8_is_fast
 from regard.acceleration.snapshot import Snapshot
 from regard.data import Tokenizer
@@ -208,7 +207,7 @@ class Pipeline:
         if self._requested != "auto":
             return self._requested
         is_fit = all(weight.is_cpu and weight.dtype == torch.float32 for weight in self._model.parameters())
-        is_fit = is_fit and self.shape != "encoder-only" and unknown_part(self._model, KERNEL_PARTS) is None
+        is_fit = is_fit and self.shape != "encoder-only" and unknown_part(self._model) is None
         is_fit = is_fit and not drops_units(self._model)
         return "int8" if is_fit and int8_is_fast() else "float"
 

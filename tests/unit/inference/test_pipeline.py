@@ -384,11 +384,12 @@ def test_a_precision_of_ones_own_choice_follows_the_model() -> None:
         {"attention": {"scale": 1.0}},
     ],
 )
-def test_int8_is_chosen_for_relative_positions_windows_and_scales(
+def test_int8_is_for_relative_positions_windows_and_scales_where_it_is_asked_for(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("regard.inference.pipeline.int8_is_fast", lambda: True)
-    assert small_pipeline(precision="auto", **changes).backend.startswith("packed int8 decoder")
+    assert small_pipeline(precision="auto", **changes).backend.startswith("packed float32 decoder")
+    assert small_pipeline(precision="int8", **changes).backend.startswith("packed int8 decoder")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 
 .PHONY: help demo test test-sanitize test-slow check format docs bench bench-model bench-training bench-decode bench-exports bench-refactor bench-encoding bench-long bench-busy bench-plain bench-kernels clean
 
-help:  ## say what there is
+help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 $(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard src/regard/kernels/csrc/*.?pp)
@@ -43,11 +43,11 @@ test-sanitize: $(READY) $(SANITIZED)  ## tests of the kernels, built with addres
 	  $(BIN)/pytest -q -p no:cacheprovider tests/unit/kernels tests/unit/acceleration || exit 1; \
 	done
 
-test-slow: $(READY)  ## the proofs that take minutes
+test-slow: $(READY)  ## the slow tests
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ctranslate2,onnx]'
 	$(BIN)/pytest -m slow
 
-format: $(READY)  ## put the format right
+format: $(READY)  ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -60,7 +60,7 @@ docs: $(READY)  ## draw the pictures, write the configuration reference and buil
 # English and German with a tab between; DATA names another table.
 TEST_SET := src/regard/models/de-en/test.tsv
 
-bench: bench-model bench-training bench-decode bench-exports bench-encoding  ## all benchmarks, results into benchmarks/results
+bench: bench-model bench-training bench-decode bench-exports bench-encoding  ## the main benchmarks, results into benchmarks/results
 
 bench-model: $(READY)  ## a training step and attention, beside torch's and Hugging Face's
 	$(BIN)/python -m benchmarks.model

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from regard.decoding import Decoder
 from regard.decoding.shortlist import Shortlist, Words
@@ -23,7 +24,7 @@ class Backend(ABC):
         self.config, self.model, self.shortlist = config, model, shortlist
         self.start, self.end = config.bos_id, config.eos_id
 
-    @property
+    @cached_property
     def longest(self) -> int:
         """How many tokens a target may have: the start takes a position too, and a learned table has an end."""
         return 10**9 if self.config.longest is None else self.config.longest - 1

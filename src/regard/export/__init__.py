@@ -1,4 +1,4 @@
-"""A model for other runtimes, checked on real sentences before it is said to be there."""
+"""Exports to other runtimes, verified on real sentences before they are put in place."""
 
 from regard.export.exporting import Runtime as Runtime
 from regard.export.exporting import export as export

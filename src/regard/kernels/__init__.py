@@ -1,1 +1,1 @@
-"""Kernels in C++, and their bindings. Nothing but speed depends on them."""
+"""C++ kernels and their bindings. They are optional: everything also works without them."""

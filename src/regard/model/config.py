@@ -7,6 +7,7 @@ from pydantic import Field
 from regard.configs import Config
 from regard.errors import ConfigError, InputError
 from regard.layers import head_width
+from regard.layers.kinds.kind import Role
 from regard.layers.residual import NormPlacement
 from regard.model.head_config import HeadConfig
 from regard.model.sharing import Sharing, SharingConfig
@@ -15,7 +16,6 @@ from regard.model.variations import (
     BlocksConfig,
     LinformerConfig,
     PositionsConfig,
-    RoleConfig,
     position_kind,
 )
 from regard.ops.feed_forward import Activation
@@ -62,7 +62,7 @@ class TransformerConfig(Config):
     num_heads: Width = 8
     """H: how many heads attend in parallel."""
     num_kv_heads: Width | None = None
-    """G: how many of them have keys and values of their own; as many as there are heads unless given."""
+    """G: how many key and value heads there are (grouped-query attention); as many as heads unless given."""
     d_k: Width | None = None
     """K: the width of one head's queries and keys; d_model / num_heads unless given."""
     d_v: Width | None = None
@@ -79,7 +79,7 @@ class TransformerConfig(Config):
     """Before each sublayer, or after the residual connection as in the paper."""
     norm_eps: Annotated[float, Field(ge=0.0, strict=True)] = 1e-5
     final_norm: Flag | None = None
-    """A norm after the last layer of each stack; unless given, where norms come before the sublayers."""
+    """Whether each stack ends on a norm; unless given, with pre-norm only."""
     embedding_norm: Flag = False
     """A norm after the embeddings."""
 
@@ -114,7 +114,7 @@ class TransformerConfig(Config):
     activation_dropout: Rate = 0.0
     """On the hidden layer of the feed-forward."""
     head: HeadConfig | None = None
-    """What an encoder alone ends in, in place of logits over the vocabulary: a table whose kind is classification, or
+    """The head of an encoder alone, in place of logits over the vocabulary: a table whose kind is classification or
     span."""
 
     @classmethod
@@ -149,15 +149,16 @@ class TransformerConfig(Config):
     def limits(self) -> dict[str, int]:
         """Return how many tokens a sequence may have by the settings that limit it, such as a learned table's end."""
         found = {"model.max_positions": self.max_positions} if self.positions == "learned" else {}
-        attention = self.attention
-        for stack, layers in (("encoder", self.encoder_layers), ("decoder", self.decoder_layers)):
-            own: RoleConfig = getattr(attention, stack)
-            for name in ("pattern", "kind"):
-                given = getattr(own, name)
-                chosen, key = (getattr(attention, name), name) if given is None else (given, f"{stack}.{name}")
-                end = chosen.longest if isinstance(chosen, BlocksConfig | LinformerConfig) and layers else None
-                if end is not None:
-                    found[f"model.attention.{key}"] = end
+        roles: list[Role] = [
+            *(["encoder"] if self.encoder_layers else []),
+            *(["decoder"] if self.decoder_layers else []),
+        ]
+        for role in roles:
+            parts = {"pattern": self.attention.pattern_of(role), "kind": self.attention.kind_of(role)}
+            for name, part in parts.items():
+                if isinstance(part, BlocksConfig | LinformerConfig):
+                    is_own = getattr(getattr(self.attention, role), name) is not None
+                    found[f"model.attention.{role}.{name}" if is_own else f"model.attention.{name}"] = part.longest
         return found
 
     def check(self) -> None:

@@ -235,7 +235,7 @@ class PerformerConfig(Config):
     features: Size = 128
     """How many random features a layer has; the error falls with their root."""
     seed: Count = 0
-    """What the features of all layers are drawn from."""
+    """The seed of the random features of all layers."""
 
 
 class LinformerConfig(Config):

@@ -88,6 +88,7 @@ def _ranked(
     source_tokens: list[str] = []
     alignment: list[tuple[int, int]] | None = None
     untranslated: list[str] = []
+    is_aligned = any(part.attention_TS is not None for found in parts for part in found)
     for (piece, space, shown), found in zip(pieces, parts, strict=True):
         if found:
             part = found[min(rank, len(found) - 1)]
@@ -101,7 +102,8 @@ def _ranked(
             if not part.copied and _loses_words(piece, part, source, target):
                 untranslated.append(shown.filled(piece))
             tokens += map(target.token, part.hypothesis.tokens)
-            source_tokens += map(source.token, part.source)
+            if is_aligned:
+                source_tokens += map(source.token, part.source)
             cut = cut or part.hypothesis.cut
         text += on_one_line(space)
     return Translation(

@@ -40,7 +40,7 @@ class Data(Config):
 
     train: Annotated[tuple[AnyCorpus, ...], Field(min_length=1)]
     valid: tuple[AnyCorpus, ...] = ()
-    """What the model is validated by while it trains; choices are made on this, never on a test set."""
+    """Validation data, by which a model is chosen; never a test set."""
     max_length: Size = 256
     """Pairs with a side of more tokens than this, its end and tag counted, are left out of training and counted.
 

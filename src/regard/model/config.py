@@ -149,11 +149,8 @@ class TransformerConfig(Config):
     def limits(self) -> dict[str, int]:
         """Return how many tokens a sequence may have by the settings that limit it, such as a learned table's end."""
         found = {"model.max_positions": self.max_positions} if self.positions == "learned" else {}
-        roles: list[Role] = [
-            *(["encoder"] if self.encoder_layers else []),
-            *(["decoder"] if self.decoder_layers else []),
-        ]
-        for role in roles:
+        layers: dict[Role, int] = {"encoder": self.encoder_layers, "decoder": self.decoder_layers}
+        for role in (role for role, count in layers.items() if count):
             parts = {"pattern": self.attention.pattern_of(role), "kind": self.attention.kind_of(role)}
             for name, part in parts.items():
                 if isinstance(part, BlocksConfig | LinformerConfig):

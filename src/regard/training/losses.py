@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.acceleration.varlen import decoder_states
 from regard.errors import ConfigError
@@ -83,7 +83,7 @@ def r_drop(alpha: float, smoothing: float = 0.1) -> Loss:
         if changes_logits(model):
             first_RW, second_RW = (_own_logits(model, batch) for _ in range(2))
             return r_drop_loss(first_RW, second_RW, labels_R, smoothing=smoothing, alpha=alpha)
-        if _place(model.output, "loss") < _place(model.output, "r_drop_loss"):
+        if _has_own_loss(model.output):
             raise ConfigError(
                 f"R-Drop is computed by the output's r_drop_loss, and {type(model.output).__name__} has a loss of its "
                 "own only; override both"
@@ -124,7 +124,7 @@ def _own_logits(model: Transformer, batch: Batch) -> Tensor:
     if model.config.copying or _halts(model):
         _check_states_suffice(model)
     for name in ("loss", "r_drop_loss"):
-        if _place(model.output, name) < _place_of(model.output, OutputProjection):
+        if _is_own(model.output, name):
             raise ConfigError(
                 f"{type(model.output).__name__} has a {name} of its own, which takes states, and the model a forward, "
                 "logits or hooks of its own, which give logits; change one of them alone"
@@ -149,17 +149,20 @@ def _check_states_suffice(model: Transformer) -> None:
         )
 
 
-def _place(output: OutputProjection, name: str) -> int:
-    """Return at which of the classes of an output a method is defined, regard's replacements aside; -1 is its own."""
-    return -1 if name in vars(output) else next(i for i, cls in enumerate(_classes(output)) if name in vars(cls))
+def _is_own(output: nn.Module, name: str) -> bool:
+    """Whether a method of an output is of a class, or of an instance, that is not regard's."""
+    owner = next((cls for cls in type(output).__mro__ if name in vars(cls)), None)
+    return name in vars(output) or (owner is not None and not owner.__module__.startswith("regard."))
 
 
-def _place_of(output: OutputProjection, cls: type) -> int:
-    return _classes(output).index(cls) if isinstance(output, cls) else 0
-
-
-def _classes(output: OutputProjection) -> list[type]:
-    return [cls for cls in type(output).__mro__ if REPLACES not in vars(cls)]
+def _has_own_loss(output: OutputProjection) -> bool:
+    """Whether an output projection overrides `loss` without `r_drop_loss`."""
+    names = ("loss", "r_drop_loss")
+    classes = [cls for cls in type(output).__mro__ if REPLACES not in vars(cls)]
+    at = [
+        -1 if name in vars(output) else next(i for i, cls in enumerate(classes) if name in vars(cls)) for name in names
+    ]
+    return at[0] < at[1]
 
 
 def losses_of(training: Training) -> LossAt:

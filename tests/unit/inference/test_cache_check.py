@@ -160,7 +160,7 @@ class Broken(nn.Module):
         return x + y
 
 
-def change_part(model: Transformer, part: str) -> Transformer:
+def replace_part(model: Transformer, part: str) -> Transformer:
     assert model.decoder is not None
     assert model.target_embedding is not None
     if part == "layer":
@@ -176,7 +176,7 @@ def change_part(model: Transformer, part: str) -> Transformer:
 
 @pytest.mark.parametrize("part", ["layer", "embedding", "decoder"])
 def test_replaced_layers_that_take_no_cache_are_decoded_without_one(part: str) -> None:
-    plain, model = model_with(None), change_part(model_with(None), part)
+    plain, model = model_with(None), replace_part(model_with(None), part)
     backend = choose_backend(model)
     assert backend.name.startswith("generic decoder without a cache (")
     found = [
@@ -190,13 +190,13 @@ def test_replaced_layers_that_take_no_cache_are_decoded_without_one(part: str) -
 @pytest.mark.parametrize("part", ["layer", "embedding", "decoder"])
 def test_a_saved_model_with_replaced_layers_is_loaded_and_decoded(tmp_path: Path, part: str) -> None:
     model, tokenizer = small_model()
-    change_part(model, part).save(tmp_path / "model")
+    replace_part(model, part).save(tmp_path / "model")
     tokenizer.save(tmp_path / "model" / "tokenizer.json")
-    pipeline = load(tmp_path / "model", build=lambda config: change_part(Transformer(config), part))
+    pipeline = load(tmp_path / "model", build=lambda config: replace_part(Transformer(config), part))
     assert pipeline.backend.startswith("generic decoder without a cache (")
     assert isinstance(pipeline.translate("The cat sees it.", to="de", max_length=5).text, str)
 
 
 def test_a_model_that_cannot_be_run_is_one_clear_error() -> None:
     with pytest.raises(ModelError, match="the model's forward pass fails: TypeError: .*missing 1 required"):
-        choose_backend(change_part(model_with(None), "feed-forward"))
+        choose_backend(replace_part(model_with(None), "feed-forward"))

@@ -4,6 +4,7 @@ from typing import Any, Literal
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from regard import Transformer, TransformerConfig, accelerate, label_smoothed_cross_entropy, unaccelerate
@@ -230,3 +231,13 @@ def test_the_places_of_real_labels_are_found_before_a_batch_moves() -> None:
     moved = batch.to(torch.device("meta"))
     assert batch.real_R.tolist() == [0, 1, 3]
     assert (moved.real_R.device.type, tuple(moved.real_R.shape)) == ("meta", (3,))  # meta has no values to look at
+
+
+def test_an_output_without_a_loss_is_trained_by_the_logits_of_the_models_own() -> None:
+    model = Transformer(TransformerConfig.preset("tiny", vocab_size=30, d_model=16, d_ff=16)).eval()
+    model.output = nn.Linear(16, 30)
+    model.register_forward_hook(lambda module, inputs, logits: 0.5 * logits)
+    batch = batch_of(torch.randint(1, 30, (2, 4)))
+    logits = model(batch.source_BS, batch.target_BT)
+    expected = label_smoothed_cross_entropy(logits, batch.labels_BT, smoothing=0.1, reduction="sum")
+    torch.testing.assert_close(cross_entropy(0.1)(model, batch), expected)
